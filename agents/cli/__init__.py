@@ -1,0 +1,1 @@
+"""`fyke …`: the command line."""

@@ -1,0 +1,1 @@
+"""The only sockets and files: HTTP, address checks, the embedded broker, the output folder."""

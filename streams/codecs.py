@@ -1,0 +1,204 @@
+"""Bytes <-> messages. Decoding checks limits and versions; what cannot be read raises `MessageError`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from streams import messages as m
+from streams.errors import MessageError, NewerSchemaError
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+encode = msgspec.json.Encoder().encode
+_probe = msgspec.json.Decoder(m.Message)
+_seed = msgspec.json.Decoder(m.Seed)
+_seeds = msgspec.json.Decoder(list[msgspec.Raw])
+_inbox = msgspec.json.Decoder(m.Inbox)
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (m.FetchOrder, m.Record, m.Failure, m.CrawlDefinition, m.Progress)
+}
+
+PUBLIC: dict[str, type] = {
+    "seed": m.Seed,
+    "page": m.PageHeaders,
+    "record": m.Record,
+    "failure": m.Failure,
+    "crawl": m.CrawlDefinition,
+    "progress": m.Progress,
+    "order": m.FetchOrder,
+    "candidates": m.Candidates,
+    "links": m.Links,
+    "outcomes": m.Outcomes,
+    "command": m.Command,
+}
+"""The names of `fyke schema NAME`."""
+
+CRAWL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")  # RFC 9110 §5.6.2 token
+_SEED_BYTES = 64 * 1024
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a public message; KeyError for an unknown name."""
+    return msgspec.json.schema(PUBLIC[name])
+
+
+def decode(kind: type[T], data: bytes | None) -> T:
+    """Read one internal message of `kind`. Raises `MessageError`, or `NewerSchemaError` for a newer release's."""
+    try:
+        message: T = _decoders[kind].decode(data or b"")
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _unreadable(data, error) from None
+    _check_version(message, kind.__name__)
+    return message
+
+
+def decode_inbox(data: bytes | None) -> m.Inbox:
+    """Read one message of `inbox`; errors as in `decode`."""
+    try:
+        message = _inbox.decode(data or b"")
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _unreadable(data, error) from None
+    _check_version(message, "inbox")
+    if isinstance(message, m.Links) and len(message.fingerprints) != 16 * len(message.urls):
+        raise MessageError("links and fingerprints differ in number")
+    return message
+
+
+def _unreadable(data: bytes | None, error: Exception) -> MessageError | NewerSchemaError:
+    """A newer release may have written what this one cannot read: say so instead of dropping it."""
+    try:
+        schema = _probe.decode(data or b"").schema
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        schema = 0
+    if schema > m.SCHEMA:
+        return _newer(schema, "message")
+    return MessageError("empty message" if not data else str(error))
+
+
+def _check_version(message: Any, name: str) -> None:
+    if message.schema > m.SCHEMA:
+        raise _newer(message.schema, name)
+
+
+def _newer(schema: int, name: str) -> NewerSchemaError:
+    return NewerSchemaError(
+        f"a {name} has schema {schema}, this release reads up to {m.SCHEMA}",
+        "A newer release wrote it: upgrade this worker. Nothing was skipped.",
+    )
+
+
+def decode_seeds(data: bytes | None) -> list[m.Seed | MessageError]:
+    """Read one record of `urls`: a seed, an array of seeds, or a bare URL as text.
+
+    The array's elements succeed or fail one by one; a record that is wrong as a whole raises `MessageError`.
+    A seed of a newer schema is an error for its writer, not a reason to stop: outsiders write this topic.
+    """
+    text = (data or b"").strip()
+    if not text:
+        raise MessageError("empty message")
+    if text[:1] == b"[":
+        try:
+            parts = _seeds.decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise MessageError(str(error)) from None
+        return [_try_seed(bytes(part)) for part in parts]
+    return [_one_seed(text)]
+
+
+def _try_seed(data: bytes) -> m.Seed | MessageError:
+    try:
+        return _one_seed(data.strip())
+    except MessageError as error:
+        return error
+
+
+def _one_seed(data: bytes) -> m.Seed:
+    if len(data) > _SEED_BYTES:
+        raise MessageError(f"a seed is at most {_SEED_BYTES} bytes, this one has {len(data)}")
+    if data[:1] in (b"{", b'"'):
+        try:
+            seed = _seed.decode(data) if data[:1] == b"{" else m.Seed(url=msgspec.json.decode(data, type=str))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise MessageError(str(error)) from None
+    else:
+        seed = m.Seed(url=_bare_url(data))
+    check_seed(seed)
+    return seed
+
+
+def _bare_url(data: bytes) -> str:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise MessageError("neither JSON nor a URL as UTF-8 text") from None
+    if "\n" in text or "://" not in text:
+        raise MessageError("neither JSON nor a URL as text")
+    return text
+
+
+def check_seed(seed: m.Seed) -> None:
+    """Raise `MessageError` where a seed breaks a limit of the contract."""
+    if seed.schema > m.SCHEMA:
+        raise MessageError(f"schema {seed.schema} is newer than {m.SCHEMA}")
+    if not CRAWL_ID.match(seed.crawl):
+        raise MessageError("crawl must be 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or digit")
+    if not 0 <= seed.priority <= 9:
+        raise MessageError("priority must be 0 to 9")
+    if not 0 <= seed.depth <= 1_000_000:
+        raise MessageError("depth must not be negative")
+    if seed.meta is not None and len(encode(seed.meta)) > m.META_LIMIT:
+        raise MessageError(f"meta is at most {m.META_LIMIT} bytes")
+    for name, value in seed.headers.items():
+        if not _HEADER_NAME.match(name) or any(c in value for c in "\r\n\0"):
+            raise MessageError(f"header {name!r} is not valid")
+
+
+_page_fields = {field.name: field for field in msgspec.structs.fields(m.PageHeaders)}
+_NUMBERS = frozenset({"schema", "visit", "attempt", "shard", "status", "start", "first_byte", "end", "rules", "depth"})
+_JSON = frozenset({"headers", "meta"})
+
+
+def encode_page_headers(page: m.PageHeaders) -> list[tuple[str, bytes]]:
+    """Kafka headers of a page: text and numbers as text, JSON as JSON, the fingerprint in hex; empty ones left out."""
+    out: list[tuple[str, bytes]] = []
+    for name in _page_fields:
+        value = getattr(page, name)
+        if value is None or value == "":
+            continue
+        if name in _JSON:
+            out.append((name, encode(value)))
+        elif name == "fingerprint":
+            out.append((name, value.hex().encode()))
+        else:
+            out.append((name, str(value).encode()))
+    return out
+
+
+def decode_page_headers(headers: Any) -> m.PageHeaders:
+    """Read the headers of one record of `pages`. Raises `MessageError`, or `NewerSchemaError`."""
+    values: dict[str, Any] = {}
+    try:
+        for name, raw in headers:
+            if name in _NUMBERS:
+                values[name] = int(raw)
+            elif name in _JSON:
+                values[name] = msgspec.json.decode(raw)
+            elif name == "fingerprint":
+                values[name] = bytes.fromhex(raw.decode())
+            elif name in _page_fields:
+                values[name] = raw.decode()
+    except (ValueError, TypeError, msgspec.MsgspecError) as error:
+        raise MessageError(f"page header {name}: {error}") from None
+    if values.get("schema", 0) > m.SCHEMA:
+        raise _newer(values["schema"], "page")
+    try:
+        page = m.PageHeaders(**values)
+    except TypeError as error:
+        raise MessageError(f"page headers: {error}") from None
+    if len(page.fingerprint) != 16:
+        raise MessageError("page header fingerprint: not 16 bytes")
+    return page

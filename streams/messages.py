@@ -1,0 +1,351 @@
+"""What travels between the stages. Final contracts: see docs/architecture.md for who writes and reads each.
+
+Everything is JSON through msgspec (pages: bytes with headers), frozen, with a `schema` number. Fields may be added,
+never renamed or removed; readers ignore fields they do not know. Times are integers in milliseconds since the epoch
+(UTC), durations are seconds as floats, sizes are bytes. `fingerprint` is 16 bytes (base64 in JSON).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+SCHEMA = 1
+"""The schema number this release writes, for every kind of message."""
+
+META_LIMIT = 4096
+LINKS_IN_RECORD = 1000
+PACK_BYTES = 512 * 1024
+PACK_ITEMS = 2000
+DEFAULT_CRAWL = "default"
+DEFAULT_PRIORITY = 5
+
+# One vocabulary for failures, truncation and outcomes, everywhere: topics, metrics, command line.
+FailureClass = Literal[
+    "protocol", "incomplete", "timeout", "connection", "decode", "too_large", "http_status", "redirect_loop",
+    "redirect_limit", "redirect_scheme", "redirect_bad_url", "redirect_no_location", "tls", "dns", "ssrf",
+    "host_unreachable", "parser", "unreadable",
+]  # fmt: skip
+TruncationReason = Literal["length", "time", "disconnect", "decode", "protocol"]
+FetchResult = Literal["fetched", "unchanged", "failed", "redirected", "deferred"]
+OrderKind = Literal["page", "robots"]
+RequestKind = Literal["page", "robots", "redirect", "retry"]
+CrawlState = Literal["open", "sealed", "paused", "ended"]
+ScopeMode = Literal["host", "domain", "prefix", "any"]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What every top-level message has."""
+
+    schema: int = SCHEMA
+
+
+class Seed(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """One URL somebody wants fetched (topic `urls`; the only message outsiders write)."""
+
+    url: str
+    crawl: str = DEFAULT_CRAWL
+    priority: int = DEFAULT_PRIORITY  # 0 last … 9 first
+    depth: int = 0  # the depth at which this URL enters the crawl
+    refetch: bool = False  # open a new visit even if it was visited within `seen_ttl`
+    headers: dict[str, str] = {}  # sent with the request for this URL only
+    meta: Any = None  # any JSON, <= META_LIMIT bytes, given back in page, record and failure
+    traceparent: str = ""
+
+
+class Origin(msgspec.Struct, frozen=True, array_like=True):
+    """Where a seed stood in `urls`, so that reading it twice does not make two visits."""
+
+    topic: str
+    partition: int
+    offset: int
+    index: int = 0
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A URL on its way into its shard: a routed seed or the target of a redirect."""
+
+    url: str
+    fingerprint: bytes
+    crawl: str
+    depth: int = 0
+    priority: int = DEFAULT_PRIORITY
+    parent: str = ""
+    via: tuple[str, ...] = ()  # the URLs that redirected here, oldest first
+    refetch: bool = False
+    headers: dict[str, str] = {}
+    meta: Any = None
+    origin: Origin | None = None  # seeds only
+    traceparent: str = ""
+
+
+class Candidates(Message, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="candidates"):
+    """Seeds and redirect targets of one shard."""
+
+    items: tuple[Candidate, ...]
+
+
+class LinkParent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The page on which the next `count` links of a pack were found."""
+
+    url: str
+    depth: int  # of the links, i.e. the page's depth + 1
+    count: int
+    traceparent: str = ""
+
+
+class Links(Message, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="links"):
+    """Links of one crawl found on one or more pages, all of one shard: at most PACK_ITEMS and PACK_BYTES."""
+
+    crawl: str
+    urls: list[str]
+    fingerprints: bytes  # 16 bytes a URL, joined in the order of `urls`
+    parents: list[LinkParent]
+
+
+class WireRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One request that went out on the wire; what `fyke audit` proves politeness from."""
+
+    kind: RequestKind
+    host: str  # politeness key
+    url: str
+    start: int
+    end: int
+    status: int = 0  # 0: no response head arrived
+    fetcher: str = ""
+    address: str = ""
+
+
+class RobotsRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The groups of one robots.txt that apply to us (RFC 9309 §2.2), and how they were obtained."""
+
+    origin: str  # scheme://host[:port]
+    version: str  # hash of what follows; reported in every outcome
+    fetched: int
+    expires: int
+    access: Literal["rules", "allow_all", "disallow_all"] = "rules"
+    rules: tuple[tuple[bool, str], ...] = ()  # (allow?, path pattern)
+    crawl_delay: float | None = None
+    sitemaps: tuple[str, ...] = ()
+
+
+class FetchOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="fetch"):
+    """What became of one fetch order. Counts only for the visit (a failure: also the attempt) it names."""
+
+    kind: OrderKind = "page"
+    crawl: str
+    fingerprint: bytes
+    url: str
+    visit: int
+    attempt: int
+    epoch: int = 0  # of the shard that released the order
+    result: FetchResult
+    status: int = 0
+    failure: FailureClass | None = None
+    reason: str = ""
+    evidence: dict[str, str] = {}
+    location: str = ""  # redirected: the target, resolved, as it goes on the wire
+    retry_after: float | None = None
+    page: tuple[int, int] | None = None  # partition and offset in `pages`
+    etag: str = ""
+    last_modified: str = ""
+    elapsed: float = 0.0  # seconds from the start of the request to its end
+    rules: int = 0  # version of the crawl's definition that was in force
+    robots: str = ""  # version of the robots rules that were in force
+    robots_rules: RobotsRules | None = None  # kind robots only
+    requests: tuple[WireRequest, ...] = ()
+    traceparent: str = ""
+
+
+class ParseOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="parse"):
+    """A page was parsed: its links and record are delivered."""
+
+    crawl: str
+    fingerprint: bytes
+    visit: int
+    depth: int  # the depth with which its links were handled
+    page: tuple[int, int]
+    failure: FailureClass | None = None
+    reason: str = ""
+    content: bytes = b""  # content fingerprint
+    links: int = 0  # distinct followed links
+    dropped: dict[str, int] = {}  # links kept back, by rule id
+    traceparent: str = ""
+
+
+class Outcomes(Message, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="outcomes"):
+    """Outcomes of one shard, in the order in which they happened."""
+
+    items: tuple[FetchOutcome | ParseOutcome, ...]
+
+
+class Command(Message, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="command"):
+    """An order to a shard. `redrive` opens the visit it names for a URL that failed."""
+
+    action: Literal["redrive"]
+    crawl: str
+    url: str
+    fingerprint: bytes
+    visit: int
+
+
+Inbox = Candidates | Links | Outcomes | Command
+
+
+class FetchOrder(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """One request the fetcher may make now (topic `fetches`, key = politeness key)."""
+
+    kind: OrderKind = "page"
+    crawl: str
+    url: str
+    fingerprint: bytes
+    host: str  # politeness key
+    shard: int
+    epoch: int
+    visit: int
+    attempt: int
+    depth: int = 0
+    priority: int = DEFAULT_PRIORITY
+    parent: str = ""
+    via: tuple[str, ...] = ()
+    headers: dict[str, str] = {}
+    meta: Any = None
+    delay: float = 0.0  # seconds between the starts of two requests to the host
+    parallelism: int = 1
+    not_before: int = 0
+    rules: int = 0
+    robots: str = ""
+    user_agent: str = ""
+    max_body: int = 0  # 0: the fetcher's own limit
+    etag: str = ""
+    last_modified: str = ""
+    released: int = 0
+    traceparent: str = ""
+
+
+class PageHeaders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All facts about a page except its body: the Kafka headers of one record in `pages`."""
+
+    schema: int = SCHEMA
+    crawl: str
+    url: str
+    fingerprint: bytes
+    visit: int
+    attempt: int = 0
+    shard: int
+    status: int
+    headers: list[tuple[str, str]]  # as received, bounded by the fetcher's max_header
+    start: int
+    first_byte: int
+    end: int
+    address: str = ""
+    robots: str = ""
+    rules: int = 0
+    truncated: TruncationReason | None = None
+    depth: int = 0
+    parent: str = ""
+    meta: Any = None
+    traceparent: str = ""
+
+
+class Record(Message, frozen=True, kw_only=True):
+    """One parsed page (topic `records`). Identity: crawl, url, visit."""
+
+    url: str
+    crawl: str
+    visit: int
+    status: int
+    content_type: str
+    title: str
+    text: str
+    links: list[str]  # absolute, without fragment, at most LINKS_IN_RECORD
+    link_count: int  # all links of the page that could be followed, before the cut
+    depth: int
+    parent: str
+    fetched_at: int
+    meta: Any = None
+    truncated: TruncationReason | None = None
+    traceparent: str = ""
+
+
+class Next(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What happens after a failure: `retry` (at a time), `none` (it is final) or `resolved` (it succeeded later)."""
+
+    action: Literal["retry", "none", "resolved"]
+    at: int = 0
+
+
+class Failure(Message, frozen=True, kw_only=True):
+    """One failed attempt, or one message that could not be read (topic `failures`)."""
+
+    url: str
+    crawl: str
+    visit: int
+    attempt: int
+    failure: FailureClass
+    reason: str
+    evidence: dict[str, str | int]  # unreadable: topic, partition, offset, bytes (base64, cut at 64 KiB)
+    next: Next
+    at: int
+    meta: Any = None
+    traceparent: str = ""
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which URLs belong to a crawl. `values`: hosts, registrable domains or URL prefixes, by mode."""
+
+    mode: ScopeMode = "any"
+    values: tuple[str, ...] = ()
+
+
+class CrawlDefinition(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """What a crawl is (topic `crawls`, compacted). An update must carry the next `version`; others are ignored."""
+
+    id: str
+    version: int = 1
+    state: CrawlState = "open"
+    endless: bool = False
+    scope: Scope = Scope()
+    depth: int | None = None  # links are followed up to this depth; None: no limit
+    limit: int | None = None  # pages
+    deadline: int | None = None  # broker time after which nothing more is released
+    seen_ttl: float = 72 * 3600.0
+    delay: float = 0.5
+    parallelism: int = 2
+    robots: bool = True
+    user_agent: str = ""
+    max_body: int = 0
+    attempts: int = 5
+    max_redirects: int = 10
+    seal: dict[int, int] | None = None  # end offsets of `urls` by partition: the last seeds stand before them
+    created: int = 0
+    ended: int = 0
+    result: Literal["", "exhausted", "limit", "deadline", "cancelled"] = ""
+
+
+class CrawlCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One shard's numbers for one crawl."""
+
+    open: int = 0  # waiting + fetched: URLs without a terminal row
+    activity: int = 0  # grows with every message that touched the crawl
+    released: int = 0
+    fetched: int = 0  # pages that wait for the parser
+    done: int = 0
+    failed: int = 0
+    excluded: int = 0
+    duplicates: int = 0
+    redirected: int = 0
+    hosts: int = 0
+    failures: dict[str, int] = {}  # final ones, by class
+    exclusions: dict[str, int] = {}  # by rule id
+
+
+class Progress(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """A shard's counters and the input they cover (topic `progress`). A crawl that is absent counts as zero."""
+
+    shard: int
+    epoch: int
+    position: int  # next offset of `inbox` to be read
+    at: int
+    crawls: dict[str, CrawlCounts] = {}

@@ -1,0 +1,1 @@
+"""PURE: bytes of a page in, facts out (decoding, charset, links, directives, metadata, fingerprints)."""

@@ -1,0 +1,1 @@
+"""PURE: the rules of polite crawling (URLs, scope, robots, limits, retries). Values and `now` in, decisions out."""

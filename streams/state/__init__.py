@@ -1,0 +1,1 @@
+"""What is remembered: RocksDB tables addressed by partition, their changelogs, recovery and fencing."""

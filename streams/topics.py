@@ -1,0 +1,64 @@
+"""One row per topic: its key, who writes and reads it, how long it is kept. Provisioned by `fyke topics apply`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from zlib import crc32
+
+HOUR = 3600 * 1000
+DAY = 24 * HOUR
+FOREVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic. `retention` in ms (FOREVER: trimmed below the reader's commit); `single`: one partition, read by all."""
+
+    name: str
+    key: str
+    carries: str
+    writers: str
+    readers: str
+    retention: int
+    cleanup: Literal["delete", "compact"] = "delete"
+    single: bool = False
+    large: bool = False
+
+    def configs(self, max_message: int) -> dict[str, str]:
+        """Topic settings for the broker; `max_message` in bytes applies to topics that carry bodies."""
+        settings = {"cleanup.policy": self.cleanup}
+        if self.cleanup == "compact":
+            settings |= {"min.compaction.lag.ms": str(HOUR), "delete.retention.ms": str(7 * DAY)}
+        else:
+            settings["retention.ms"] = str(self.retention)
+        if self.large:
+            settings["max.message.bytes"] = str(max_message)
+        return settings
+
+
+URLS = Topic("urls", "any", "seeds: JSON, a bare URL, or an array of seeds", "anyone", "intake", FOREVER)
+INBOX = Topic("inbox", "shard (explicit partition)", "candidates, packs of links, outcomes, commands",
+              "intake, frontier, fetcher, parser", "frontier", FOREVER, large=True)  # fmt: skip
+FETCHES = Topic("fetches", "politeness key", "one fetch order", "frontier", "fetcher", DAY)
+PAGES = Topic("pages", "URL", "one page: body, facts in headers", "fetcher", "parser, anyone", DAY, large=True)
+RECORDS = Topic("records", "URL", "one parsed record", "parser", "exporter, anyone", 7 * DAY, large=True)
+FAILURES = Topic("failures", "URL", "one failure", "frontier, any agent", "exporter, anyone", 30 * DAY)
+CRAWLS = Topic("crawls", "crawl id", "crawl definitions", "command line, frontier", "every worker", FOREVER,
+               cleanup="compact", single=True)  # fmt: skip
+PROGRESS = Topic("progress", "shard", "the frontier's counters", "frontier", "frontier, command line", FOREVER,
+                 cleanup="compact", single=True)  # fmt: skip
+CHANGELOG = Topic("frontier-rows-changelog", "row key", "the frontier's rows", "frontier", "frontier", FOREVER,
+                  cleanup="compact", large=True)  # fmt: skip
+
+ALL = (URLS, INBOX, FETCHES, PAGES, RECORDS, FAILURES, CRAWLS, PROGRESS, CHANGELOG)
+
+
+def shard_of(key: str, shards: int) -> int:
+    """The partition of a politeness key (topics `inbox`, `fetches` and the changelog): CRC-32 modulo their count."""
+    return crc32(key.encode()) % shards
+
+
+def page_partition(url: str, partitions: int) -> int:
+    """The partition of a page and its record: by URL, so that the pages of one host spread over all parsers."""
+    return crc32(url.encode()) % partitions
