@@ -27,7 +27,7 @@ class Topic:
 
     def configs(self, max_message: int) -> dict[str, str]:
         """Topic settings for the broker; `max_message` in bytes applies to topics that carry bodies."""
-        settings = {"cleanup.policy": self.cleanup}
+        settings: dict[str, str] = {"cleanup.policy": self.cleanup}
         if self.cleanup == "compact":
             settings |= {"min.compaction.lag.ms": str(HOUR), "delete.retention.ms": str(7 * DAY)}
         else:
