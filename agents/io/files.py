@@ -1,4 +1,4 @@
-"""Files: the exporter's output folder, locks between processes, small files replaced in one step.
+"""Files: the exporter's output folder, and small files replaced in one step.
 
 An output folder holds JSON Lines files and, below `.fyke/`, what makes them exact: a RocksDB store with the identity of
 every line written and the length of every file at that moment. A write is: append, fsync, then identities and lengths
@@ -8,7 +8,6 @@ in one WriteBatch. A process that dies in between leaves a tail without an ident
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch, WriteOptions
 
+from agents.io.locks import Hold
 from streams.errors import EnvironmentFault
 
 HIDDEN = ".fyke"
@@ -25,37 +25,6 @@ HIDDEN = ".fyke"
 
 _LENGTH = b"length:"
 _MiB = 1 << 20
-
-
-class FileLock:
-    """An advisory lock (flock) that ends with the processes that hold it, however they end."""
-
-    def __init__(self, path: Path, fd: int) -> None:
-        self.path = path
-        self.fd = fd
-
-    @classmethod
-    def acquire(cls, path: Path, *, wait: bool = False) -> FileLock | None:
-        """Lock `path`, made if missing; None if another process holds it and `wait` is false."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            os.close(fd)
-            return None
-        return cls(path, fd)
-
-    def write(self, text: str) -> None:
-        """Replace the content of the locked file, so that others can read who holds it."""
-        os.ftruncate(self.fd, 0)
-        os.pwrite(self.fd, text.encode(), 0)
-
-    def release(self) -> None:
-        """Let go. A child process that inherited `fd` goes on holding the lock."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -100,7 +69,7 @@ class OutputFolder:
         self._step = step
         self._files: dict[str, int] = {}
         self._lengths: dict[str, int] = {}
-        self._lock: FileLock | None = None
+        self._lock: Hold | None = None
         self._store: Rdict | None = None
 
     def open(self) -> None:
@@ -117,13 +86,13 @@ class OutputFolder:
             self.close()
             raise
 
-    def _locked(self) -> FileLock:
-        lock = FileLock.acquire(self.path / HIDDEN / "lock")
+    def _locked(self) -> Hold:
+        (self.path / HIDDEN).mkdir(parents=True, exist_ok=True)
+        lock = Hold.take(self.path / HIDDEN / "lock")
         if lock is None:
             raise EnvironmentFault(
                 f"another process exports into {self.path}", "Wait until it ends, or choose another folder (--out)."
             )
-        lock.write(f"{os.getpid()}\n")
         return lock
 
     def _open_file(self, name: str) -> None:
@@ -201,7 +170,7 @@ class OutputFolder:
             self._store.close()
             self._store = None
         if self._lock is not None:
-            self._lock.release()
+            self._lock.drop()
             self._lock = None
 
     @property
@@ -225,7 +194,6 @@ def _open_store(path: Path, sync: bool) -> Rdict:
     options.set_max_open_files(64)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(2)
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         store = Rdict(str(path), options)
     except Exception as error:  # noqa: BLE001 - a bare Exception is all that rocksdict raises

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.io.files import HIDDEN, FileLock, Line, OutputFolder, read_json, write_json
+from agents.io.files import HIDDEN, Line, OutputFolder, read_json, write_json
 from streams.errors import EnvironmentFault
 
 FILES = ("records.jsonl", "failures.jsonl")
@@ -135,19 +135,6 @@ def test_a_damaged_index_is_one_clear_message(tmp_path):
     (tmp_path / HIDDEN / "exported" / "CURRENT").write_text("nonsense")
     with pytest.raises(EnvironmentFault, match="cannot be opened"):
         opened(tmp_path)
-
-
-def test_a_lock_is_seen_by_others_and_tells_who_holds_it(tmp_path):
-    held = FileLock.acquire(tmp_path / "a" / "lock")
-    assert held is not None
-    held.write("worker 7\n")
-    assert FileLock.acquire(held.path) is None
-    assert held.path.read_text() == "worker 7\n"
-    held.release()
-    held.release()
-    again = FileLock.acquire(held.path)
-    assert again is not None
-    again.release()
 
 
 def test_json_is_replaced_in_one_step_and_damage_is_reported(tmp_path):
