@@ -1,0 +1,145 @@
+"""Who is next: fetch orders wait here for their hosts, without a task and without a slot (sans-IO).
+
+One queue per politeness key, first come, first served; the hosts that may be asked now take turns. Whether a host may
+be asked is the wire clock's decision (`streams.policy.politeness`). Units and clock are those of the wire clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from streams.policy.politeness import FOREVER, Limits, Start, WireClock
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Waiting(Generic[T]):
+    """An order in its host's queue. It goes back (`Defer`) once its host's clock holds it past `deadline`."""
+
+    item: T
+    key: str
+    clock: WireClock
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Begin(Generic[T]):
+    """Start this order's request: its clock has noted the start under `ticket`."""
+
+    item: T
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Defer(Generic[T]):
+    """Give this order back: `reason` is `host` (its clock), or what the rules said."""
+
+    item: T
+    reason: str
+
+
+Step = Begin[T] | Defer[T]
+Rules = Callable[[T], Limits | str]
+"""The limits that hold for an order at this moment, or the reason why it must not start at all."""
+
+
+class Dispatcher(Generic[T]):
+    """The queues of all hosts of one process."""
+
+    def __init__(self, rules: Rules[T]) -> None:
+        self._rules = rules
+        self._queues: dict[str, deque[Waiting[T]]] = {}
+        self._ready: deque[str] = deque()  # hosts to look at; each at most once
+        self._queued: set[str] = set()  # what `_ready` holds
+        self._timers: list[tuple[float, str]] = []  # a heap; an entry counts if `_wake` names its time
+        self._wake: dict[str, float] = {}
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def add(self, waiting: Waiting[T], *, first: bool = False) -> None:
+        """Queue an order; `first`: before the others of its host (its next wire request)."""
+        queue = self._queues.get(waiting.key)
+        if queue is None:
+            queue = self._queues[waiting.key] = deque()
+        if first:
+            queue.appendleft(waiting)
+        else:
+            queue.append(waiting)
+        self._waiting += 1
+        if first or len(queue) == 1:
+            self.look_at(waiting.key)
+
+    def look_at(self, key: str) -> None:
+        """Something changed for this host: a request was sent or ended, or its first order is new."""
+        if key in self._queues and key not in self._queued:
+            self._ready.append(key)
+            self._queued.add(key)
+
+    def steps(self, now: float, room: int) -> Iterator[Step[T]]:
+        """What to do at `now`, with `room` for so many more open requests. A full process decides nothing."""
+        while self._timers and self._timers[0][0] <= now:
+            at, key = heapq.heappop(self._timers)
+            if self._wake.get(key) == at:
+                del self._wake[key]
+                self.look_at(key)
+        while self._ready and room > 0:
+            key = self._ready.popleft()
+            self._queued.discard(key)
+            step = self._head(key, now)
+            if step is None:
+                continue
+            self.look_at(key)
+            room -= isinstance(step, Begin)
+            yield step
+
+    def wake_at(self) -> float:
+        """When `steps` has something to say again, if nothing else happens; FOREVER: nobody waits for a time."""
+        while self._timers and self._wake.get(self._timers[0][1]) != self._timers[0][0]:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else FOREVER
+
+    def take_all(self) -> list[T]:
+        """Empty all queues."""
+        items = [waiting.item for queue in self._queues.values() for waiting in queue]
+        self._queues.clear()
+        self._ready.clear()
+        self._queued.clear()
+        self._timers.clear()
+        self._wake.clear()
+        self._waiting = 0
+        return items
+
+    def _head(self, key: str, now: float) -> Step[T] | None:
+        """The step for the first order of a host; None: it waits, and a timer is set if time will help."""
+        head = self._queues[key][0]
+        limits = self._rules(head.item)
+        if isinstance(limits, str):
+            return Defer(self._pop(key), limits)
+        decision = head.clock.decide(key, limits, now)
+        if isinstance(decision, Start):
+            return Begin(self._pop(key), head.clock.start(key, limits, now))
+        if now >= head.deadline or head.deadline < decision.at < FOREVER:
+            return Defer(self._pop(key), "host")
+        self._set_timer(key, min(decision.at, head.deadline))
+        return None
+
+    def _pop(self, key: str) -> T:
+        queue = self._queues[key]
+        waiting = queue.popleft()
+        if not queue:
+            del self._queues[key]
+            self._wake.pop(key, None)
+        self._waiting -= 1
+        return waiting.item
+
+    def _set_timer(self, key: str, at: float) -> None:
+        if self._wake.get(key, FOREVER) > at:
+            self._wake[key] = at
+            heapq.heappush(self._timers, (at, key))

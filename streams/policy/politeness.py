@@ -1,0 +1,145 @@
+"""The wire clock: when may a request to a host start (sans-IO).
+
+Gap and parallelism hold at the moment of connecting and for every wire request: page, robots.txt, redirect hop, retry.
+Units: seconds; `now` is any clock that never goes back (the fetcher's is CLOCK_BOOTTIME). One `WireClock` serves one
+partition of `fetches` for as long as one process owns it. All requests to a politeness key pass through one partition,
+so no two clocks ever serve one host at the same time; between two owners lies the quarantine of `WireClock`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+NEVER: Final = float("-inf")
+FOREVER: Final = float("inf")
+MEMORY: Final = 3600.0
+"""A host that was left alone for so long is forgotten: longer than any delay a rule may ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one rule allows a host: `delay` between the starts of two requests, `parallelism` at the same time."""
+
+    delay: float = 0.0
+    parallelism: int = 1
+
+    def strictest(self, other: Limits) -> Limits:
+        """The limits that keep both rules."""
+        return Limits(max(self.delay, other.delay), min(self.parallelism, other.parallelism))
+
+    @property
+    def gap(self) -> float:
+        """The delay with a margin of 2 % (at most 50 ms).
+
+        Two requests travel for different lengths of time, and times are reported in whole milliseconds: without a
+        margin the site may see them closer together than it was promised.
+        """
+        return self.delay + min(0.02 * self.delay, 0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The request may start now."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitUntil:
+    """Not before `at`; FOREVER: not before a running request is sent or ends."""
+
+    at: float
+
+
+Decision = Start | WaitUntil
+START: Final = Start()
+WAIT_FOR_RUNNING: Final = WaitUntil(FOREVER)
+
+
+@dataclass(slots=True)
+class _Running:
+    host: _Host
+    limits: Limits
+    unsent: bool = True
+
+
+@dataclass(slots=True)
+class _Host:
+    """One politeness key. `last`: the latest start; `last_gap`: what the rule of that request asks for."""
+
+    last: float = NEVER
+    last_gap: float = 0.0
+    held: float = NEVER
+    running: dict[int, _Running] = field(default_factory=dict)
+
+
+class WireClock:
+    """Starts, running requests and holds of the hosts of one partition.
+
+    `taken`: when this process took the partition over from an owner that may have sent requests; the default says that
+    there was none. Until `taken` + max(delay, `quarantine`) no host gets a request: that owner's last request may have
+    started just before, and it needs up to `quarantine` to notice its loss and abort what runs.
+    """
+
+    def __init__(self, taken: float = NEVER, quarantine: float = 0.0) -> None:
+        self._taken = taken
+        self._quarantine = quarantine
+        self._hosts: dict[str, _Host] = {}
+        self._running: dict[int, _Running] = {}
+        self._tickets = 0
+        self._prune_at = 1024
+
+    def decide(self, key: str, limits: Limits, now: float) -> Decision:
+        """May a request to `key` start now, under `limits`?
+
+        Between two requests the longer of their gaps holds, and at no time run more than each of them allows. While a
+        request is being connected its start on the wire is not known yet, so nobody with a delay starts beside it.
+        """
+        not_before = self._taken + max(limits.gap, self._quarantine)
+        host = self._hosts.get(key)
+        if host is None:
+            return START if not_before <= now else WaitUntil(not_before)
+        not_before = max(not_before, host.held, host.last + max(host.last_gap, limits.gap))
+        if not_before > now:
+            return WaitUntil(not_before)
+        running = host.running.values()
+        if running and len(running) >= min(limits.parallelism, *(other.limits.parallelism for other in running)):
+            return WAIT_FOR_RUNNING
+        if any(other.unsent and max(other.limits.gap, limits.gap) > 0 for other in running):
+            return WAIT_FOR_RUNNING
+        return START
+
+    def start(self, key: str, limits: Limits, now: float) -> int:
+        """Note that a request to `key` starts now; `decide` has just allowed it. The ticket names it from here on."""
+        if len(self._hosts) >= self._prune_at:
+            self._prune(now)
+        host = self._hosts.get(key)
+        if host is None:
+            host = self._hosts[key] = _Host()
+        self._tickets += 1
+        host.last, host.last_gap = now, limits.gap
+        host.running[self._tickets] = self._running[self._tickets] = _Running(host, limits)
+        return self._tickets
+
+    def sent(self, ticket: int, now: float) -> None:
+        """Its head goes out on the wire now: the gap counts from here, whatever connecting took."""
+        running = self._running[ticket]
+        running.unsent = False
+        running.host.last, running.host.last_gap = now, running.limits.gap
+
+    def end(self, ticket: int) -> None:
+        """It is over: answered, failed or aborted."""
+        running = self._running.pop(ticket)
+        del running.host.running[ticket]
+
+    def hold(self, key: str, until: float) -> None:
+        """The host asked to be left alone (429 or 503 with Retry-After). A hold is never shortened."""
+        host = self._hosts.setdefault(key, _Host())
+        host.held = max(host.held, until)
+
+    def _prune(self, now: float) -> None:
+        self._hosts = {
+            key: host
+            for key, host in self._hosts.items()
+            if host.running or max(host.last, host.held) > now - MEMORY
+        }  # fmt: skip
+        self._prune_at = max(1024, 2 * len(self._hosts))

@@ -1,0 +1,168 @@
+"""The wire clock: tables for each rule, and random interleavings in which gap and parallelism must always hold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.policy.politeness import MEMORY, START, WAIT_FOR_RUNNING, Limits, Start, WaitUntil, WireClock
+
+HALF = Limits(delay=0.5, parallelism=2)
+FREE = Limits(delay=0.0, parallelism=32)
+
+
+def at(decision: object) -> float:
+    assert isinstance(decision, WaitUntil)
+    return decision.at
+
+
+def test_a_first_owner_starts_at_once():
+    assert WireClock().decide("a", Limits(60.0, 1), now=0.0) == START
+
+
+def test_the_gap_is_counted_from_start_to_start_not_from_the_end():
+    clock = WireClock()
+    ticket = clock.start("a", HALF, 10.0)
+    clock.sent(ticket, 10.0)
+    assert at(clock.decide("a", HALF, 10.2)) == pytest.approx(10.51)
+    clock.end(ticket)
+    assert at(clock.decide("a", HALF, 10.4)) == pytest.approx(10.51)
+    assert clock.decide("a", HALF, 10.52) == START
+    assert clock.decide("b", HALF, 10.0) == START
+
+
+def test_the_gap_counts_from_what_the_site_sees_when_connecting_takes_long():
+    clock = WireClock()
+    ticket = clock.start("a", HALF, 10.0)
+    assert clock.decide("a", HALF, 10.9) == WAIT_FOR_RUNNING
+    clock.sent(ticket, 11.0)
+    assert at(clock.decide("a", HALF, 11.1)) == pytest.approx(11.51)
+
+
+def test_without_a_delay_connecting_stops_nobody():
+    clock = WireClock()
+    clock.start("a", FREE, 10.0)
+    assert clock.decide("a", FREE, 10.0) == START
+
+
+def test_parallelism_holds_until_a_request_ends():
+    clock = WireClock()
+    two = Limits(0.0, 2)
+    first, _ = clock.start("a", two, 0.0), clock.start("a", two, 0.0)
+    assert clock.decide("a", two, 100.0) == WAIT_FOR_RUNNING
+    clock.end(first)
+    assert clock.decide("a", two, 100.0) == START
+
+
+@pytest.mark.parametrize("rules", [(FREE, Limits(5.0, 32)), (Limits(5.0, 32), FREE)], ids=["then-strict", "then-free"])
+def test_of_two_crawls_on_a_host_the_strictest_delay_holds(rules):
+    clock = WireClock()
+    ticket = clock.start("a", rules[0], 0.0)
+    clock.sent(ticket, 0.0)
+    assert at(clock.decide("a", rules[1], 1.0)) == pytest.approx(5.05)
+
+
+def test_of_two_crawls_on_a_host_the_strictest_parallelism_holds():
+    clock = WireClock()
+    clock.start("a", Limits(0.0, 1), 0.0)
+    assert clock.decide("a", FREE, 9.0) == WAIT_FOR_RUNNING
+    clock = WireClock()
+    clock.start("a", FREE, 0.0)
+    assert clock.decide("a", Limits(0.0, 1), 9.0) == WAIT_FOR_RUNNING
+
+
+def test_strictest_takes_the_longer_delay_and_the_lower_parallelism():
+    assert Limits(1.0, 4).strictest(Limits(0.5, 2)) == Limits(1.0, 2)
+
+
+def test_a_hold_is_kept_and_never_shortened():
+    clock = WireClock()
+    clock.hold("a", 100.0)
+    clock.hold("a", 50.0)
+    assert at(clock.decide("a", FREE, 60.0)) == 100.0
+    assert clock.decide("a", FREE, 100.0) == START
+
+
+def test_a_new_owner_waits_for_the_quarantine_or_the_delay_whichever_is_longer():
+    clock = WireClock(taken=1000.0, quarantine=4.0)
+    assert at(clock.decide("a", FREE, 1000.0)) == 1004.0
+    assert at(clock.decide("a", Limits(10.0, 1), 1000.0)) == pytest.approx(1010.05)
+    assert clock.decide("a", FREE, 1004.0) == START
+
+
+def test_hosts_left_alone_are_forgotten_and_busy_or_held_ones_are_not():
+    clock = WireClock()
+    slow = Limits(MEMORY / 2, 1)
+    for number in range(1022):
+        clock.end(clock.start(f"old{number}", slow, 0.0))
+    running = clock.start("running", Limits(0.0, 1), 0.0)
+    later = MEMORY + 1.0
+    clock.hold("held", later + 60.0)
+    clock.start("new", slow, later)
+    assert clock.decide("running", FREE, later) == WAIT_FOR_RUNNING
+    assert at(clock.decide("held", FREE, later)) == later + 60.0
+    assert len(clock._hosts) == 3
+    clock.end(running)
+
+
+@dataclass
+class Site:
+    """What the server would see: starts, ends, and the rule each request was made under."""
+
+    clock: WireClock
+    now: float = 0.0
+    starts: list[tuple[float, Limits]] = field(default_factory=list)
+    running: dict[int, Limits] = field(default_factory=dict)
+    unsent: set[int] = field(default_factory=set)
+
+    def check_parallelism(self) -> None:
+        assert len(self.running) <= min((limits.parallelism for limits in self.running.values()), default=1)
+
+
+limits = st.builds(Limits, st.sampled_from([0.0, 0.1, 0.5, 2.0]), st.integers(1, 4))
+actions = st.lists(
+    st.tuples(st.sampled_from(["try", "sent", "end", "wait"]), limits, st.floats(0.0, 1.5), st.integers(0, 9)),
+    max_size=60,
+)
+
+
+@given(actions)
+def test_gap_and_parallelism_hold_under_any_interleaving(steps):
+    site = Site(WireClock())
+    for action, rule, pause, pick in steps:
+        match action:
+            case "try" if isinstance(site.clock.decide("a", rule, site.now), Start):
+                ticket = site.clock.start("a", rule, site.now)
+                site.running[ticket] = rule
+                site.unsent.add(ticket)
+                site.check_parallelism()
+            case "sent" if site.unsent:
+                ticket = sorted(site.unsent)[pick % len(site.unsent)]
+                site.unsent.discard(ticket)
+                site.clock.sent(ticket, site.now)
+                site.starts.append((site.now, site.running[ticket]))
+            case "end" if site.running:
+                ticket = sorted(site.running)[pick % len(site.running)]
+                site.unsent.discard(ticket)
+                del site.running[ticket]
+                site.clock.end(ticket)
+            case "wait":
+                site.now += pause
+            case _:
+                pass
+    for (before, first), (after, second) in pairwise(site.starts):
+        assert after - before >= max(first.delay, second.delay)
+
+
+@given(limits, st.floats(0.0, 10.0), st.floats(0.0, 30.0))
+def test_what_wait_until_names_is_the_first_moment_that_is_allowed(rule, taken, now):
+    clock = WireClock(taken, quarantine=4.0)
+    decision = clock.decide("a", rule, now)
+    if isinstance(decision, WaitUntil):
+        assert clock.decide("a", rule, decision.at) == START
+        assert clock.decide("a", rule, math.nextafter(decision.at, 0.0)) != START
