@@ -18,7 +18,8 @@ _seed = msgspec.json.Decoder(m.Seed)
 _seeds = msgspec.json.Decoder(list[msgspec.Raw])
 _inbox = msgspec.json.Decoder(m.Inbox)
 _decoders: dict[type, msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind) for kind in (m.FetchOrder, m.Record, m.Failure, m.CrawlDefinition, m.Progress)
+    kind: msgspec.json.Decoder(kind)
+    for kind in (m.FetchOrder, m.Record, m.Failure, m.CrawlDefinition, m.Progress, m.Deployment)
 }
 
 PUBLIC: dict[str, type] = {

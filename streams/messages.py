@@ -349,3 +349,9 @@ class Progress(Message, frozen=True, kw_only=True, omit_defaults=True):
     position: int  # next offset of `inbox` to be read
     at: int
     crawls: dict[str, CrawlCounts] = {}
+
+
+class Deployment(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """What is pinned when the topics are made (topic `deployment`, compacted): changing it would move every shard."""
+
+    politeness: Literal["host", "domain"]

@@ -50,8 +50,10 @@ PROGRESS = Topic("progress", "shard", "the frontier's counters", "frontier", "fr
                  cleanup="compact", single=True)  # fmt: skip
 CHANGELOG = Topic("frontier-rows-changelog", "row key", "the frontier's rows", "frontier", "frontier", FOREVER,
                   cleanup="compact", large=True)  # fmt: skip
+DEPLOYMENT = Topic("deployment", "fixed", "what is pinned with the topics", "topics apply", "every worker", FOREVER,
+                   cleanup="compact", single=True)  # fmt: skip
 
-ALL = (URLS, INBOX, FETCHES, PAGES, RECORDS, FAILURES, CRAWLS, PROGRESS, CHANGELOG)
+ALL = (URLS, INBOX, FETCHES, PAGES, RECORDS, FAILURES, CRAWLS, PROGRESS, CHANGELOG, DEPLOYMENT)
 
 
 def shard_of(key: str, shards: int) -> int:

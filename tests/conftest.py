@@ -10,6 +10,8 @@ from tests.suites import ABSENT
 if TYPE_CHECKING:
     import pytest
 
+pytest_plugins = ["tests.kafka"]
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     missing: Counter[str] = Counter()

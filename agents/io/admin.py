@@ -1,0 +1,368 @@
+"""What Fyke asks a Kafka cluster beside producing and consuming: topics, offsets, lag, trimming. All of it goes here.
+
+Names of topics and groups are given without the deployment's prefix. Whatever the cluster refuses becomes an
+`EnvironmentFault` that names the operation, the topic or group and the remedy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import errors as kafka_errors
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from agents.io.provision import TopicPlan, plan_topics
+from streams import codecs, messages, topics
+from streams.errors import EnvironmentFault
+from streams.settings import Settings
+
+T = TypeVar("T")
+
+PATIENCE = 30.0
+"""Seconds for which an operation is tried again while the cluster elects, loads or restarts."""
+
+_PAUSE = 0.25
+_DYNAMIC_TOPIC_CONFIG = 1  # where a value comes from: set on the topic itself (Kafka protocol, DescribeConfigs)
+_PINNED_KEY = b"deployment"
+
+_PASSING = (
+    kafka_errors.GroupCoordinatorNotAvailableError,  # the first group ever makes __consumer_offsets
+    kafka_errors.GroupLoadInProgressError,
+    kafka_errors.NotCoordinatorForGroupError,
+    kafka_errors.NotControllerError,
+    kafka_errors.LeaderNotAvailableError,
+    kafka_errors.NotLeaderForPartitionError,
+    kafka_errors.UnknownTopicOrPartitionError,  # made a moment ago; what is really missing is checked before
+    kafka_errors.RequestTimedOutError,
+    kafka_errors.NodeNotReadyError,
+    kafka_errors.StaleMetadata,
+    kafka_errors.KafkaConnectionError,
+    kafka_errors.KafkaTimeoutError,
+    TimeoutError,
+)
+_AWAY = (kafka_errors.NodeNotReadyError, kafka_errors.KafkaConnectionError, kafka_errors.KafkaTimeoutError,
+         kafka_errors.RequestTimedOutError, TimeoutError)  # fmt: skip
+_FORBIDDEN = (
+    kafka_errors.TopicAuthorizationFailedError,
+    kafka_errors.GroupAuthorizationFailedError,
+    kafka_errors.ClusterAuthorizationFailedError,
+)
+_STRANGER = (
+    kafka_errors.AuthenticationFailedError,
+    kafka_errors.AuthenticationMethodNotSupported,
+    kafka_errors.SaslAuthenticationFailed,
+    kafka_errors.UnsupportedSaslMechanismError,
+)
+
+
+class Admin:
+    """A connection to a cluster: `async with Admin(bootstrap, settings) as admin`. Raises `EnvironmentFault`."""
+
+    def __init__(self, bootstrap: str, settings: Settings, patience: float = PATIENCE) -> None:
+        self._bootstrap = bootstrap
+        self._settings = settings
+        self._patience = patience
+        self._client: Any = None
+        self._consumer: Any = None
+
+    async def __aenter__(self) -> Self:
+        await self._try("connect", self._connect)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for part in (self._consumer, self._client):
+            if part is not None:
+                await (part.stop() if part is self._consumer else part.close())
+
+    # Topics
+
+    async def partition_counts(self) -> dict[str, int]:
+        """Every topic this user may see, by its full name, with its number of partitions."""
+        found = await self._try("list topics", lambda: self._client.describe_topics(None))
+        return {topic["topic"]: len(topic["partitions"]) for topic in found}
+
+    async def apply_topics(self) -> list[str]:
+        """Make what is missing, correct what differs, pin the deployment; a line per change.
+
+        Partition counts are never changed: rows, orders and offsets of a shard stay where its keys hash to. Nothing
+        is made or changed if an existing topic's count differs.
+        """
+        plans = plan_topics(self._settings)
+        existing = await self.partition_counts()
+        self._check_counts(plans, existing)
+        missing = [plan for plan in plans if plan.name not in existing]
+        await self._create(missing)
+        changes = [f"made {plan.name} with {plan.partitions} partitions" for plan in missing]
+        for plan in plans:
+            if plan.name in existing:
+                changes += await self._correct(plan)
+        pinned = await self.deployment()
+        if pinned is None:
+            await self._pin(messages.Deployment(politeness=self._settings.frontier.politeness))
+            changes.append(f"pinned the politeness key: {self._settings.frontier.politeness}")
+            pinned = await self.deployment()  # another process may have pinned at the same moment: the last one counts
+        self._check_pinned(pinned)
+        return changes
+
+    async def check_topics(self) -> None:
+        """Raise `EnvironmentFault` unless all topics are there as the settings want them. Changes nothing."""
+        plans = plan_topics(self._settings)
+        existing = await self.partition_counts()
+        missing = [plan.name for plan in plans if plan.name not in existing]
+        if missing:
+            raise EnvironmentFault(
+                f"topics are missing on {self._bootstrap} (or hidden from this user): {', '.join(missing)}",
+                "Make them with `fyke topics apply`.",
+            )
+        self._check_counts(plans, existing)
+        self._check_pinned(await self.deployment())
+
+    async def deployment(self) -> messages.Deployment | None:
+        """What was pinned with the topics; None before `apply_topics`."""
+        topic = self._name(topics.DEPLOYMENT.name)
+        ends = await self.end_offsets(topics.DEPLOYMENT.name)
+        if not ends:
+            return None
+        return await self._try(f"read {topic}", lambda: self._read_last(topic, ends[0]))
+
+    async def wait_for_leaders(self) -> None:
+        """Return when the cluster takes writes: it has a controller, and every partition has a leader."""
+
+        async def look() -> None:
+            cluster = await self._client.describe_cluster()
+            if not cluster["brokers"] or cluster["controller_id"] < 0:
+                raise kafka_errors.LeaderNotAvailableError
+            for topic in await self._client.describe_topics(None):
+                if any(partition["leader"] < 0 for partition in topic["partitions"]):
+                    raise kafka_errors.LeaderNotAvailableError(topic["topic"])
+
+        await self._try("wait for leaders", look)
+
+    # Offsets
+
+    async def begin_offsets(self, topic: str) -> dict[int, int]:
+        """The first offset that is still there, by partition; empty if there is no such topic."""
+        return await self._offsets(topic, "beginning_offsets")
+
+    async def end_offsets(self, topic: str) -> dict[int, int]:
+        """The offset that the next record will get, by partition; empty if there is no such topic."""
+        return await self._offsets(topic, "end_offsets")
+
+    async def committed(self, group: str, topic: str) -> dict[int, int]:
+        """What the group has committed (the next offset it reads), by partition; without one: absent."""
+        full = self._name(topic)
+        found = await self._try(
+            f"read the offsets of group {self._name(group)}",
+            lambda: self._client.list_consumer_group_offsets(self._name(group)),
+        )
+        return {tp.partition: at.offset for tp, at in found.items() if tp.topic == full and at.offset >= 0}
+
+    async def lag(self, group: str, topic: str) -> dict[int, int]:
+        """Records that the group has yet to commit, by partition of the topic. Trimmed records do not count."""
+        committed = await self.committed(group, topic)  # before the ends: a lag is never too small
+        begins, ends = await asyncio.gather(self.begin_offsets(topic), self.end_offsets(topic))
+        return {p: max(0, end - max(committed.get(p, 0), begins[p])) for p, end in ends.items()}
+
+    async def trim(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
+        """Delete the records of each partition below the given offset; the first offset left, by partition."""
+        if not before:
+            return {}
+        full = self._name(topic)
+        wanted = {TopicPartition(full, p): RecordsToDelete(offset) for p, offset in before.items()}
+        left = await self._try(f"delete records of {full}", lambda: self._client.delete_records(wanted))
+        return {tp.partition: offset for tp, offset in left.items()}
+
+    # How it is done
+
+    def _name(self, name: str) -> str:
+        return self._settings.kafka.prefix + name
+
+    async def _connect(self) -> None:
+        client = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap, request_timeout_ms=self._timeout_ms)
+        try:
+            await client.start()
+        except BaseException:
+            await client.close()
+            raise
+        self._client = client
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(1000 * min(self._settings.kafka.request_timeout, self._patience))
+
+    async def _reader(self) -> Any:
+        """One consumer without a group for all questions about offsets."""
+        if self._consumer is None:
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=self._bootstrap, request_timeout_ms=self._timeout_ms, enable_auto_commit=False,
+            )  # fmt: skip
+            try:
+                await consumer.start()
+            except BaseException:
+                await consumer.stop()
+                raise
+            self._consumer = consumer
+        return self._consumer
+
+    async def _offsets(self, topic: str, question: str) -> dict[int, int]:
+        full = self._name(topic)
+        count = (await self.partition_counts()).get(full, 0)
+        if not count:
+            return {}
+
+        async def ask() -> dict[Any, int]:
+            found: dict[Any, int] = await getattr(await self._reader(), question)(
+                [TopicPartition(full, p) for p in range(count)]
+            )
+            return found
+
+        return {tp.partition: offset for tp, offset in (await self._try(f"read the offsets of {full}", ask)).items()}
+
+    async def _create(self, plans: list[TopicPlan]) -> None:
+        for plan in plans:
+            new = NewTopic(plan.name, plan.partitions, plan.replication, topic_configs=dict(plan.configs))
+
+            async def create(new: Any = new) -> None:
+                answer = await self._client.create_topics([new])
+                for _, code, *detail in answer.topic_errors:
+                    if code != kafka_errors.TopicAlreadyExistsError.errno:  # made meanwhile by another process
+                        _raise_for(code, detail[0] if detail else "")
+
+            await self._try(f"create topic {plan.name}", create)
+
+    async def _correct(self, plan: TopicPlan) -> list[str]:
+        """Set the settings of a topic that differ; those set on it by others stay (AlterConfigs replaces all)."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, plan.name)
+
+        async def describe() -> dict[str, tuple[str, int]]:
+            (answer,) = await self._client.describe_configs([resource])
+            (code, detail, _, _, entries) = answer.resources[0]
+            _raise_for(code, detail)
+            return {name: (value, source) for name, value, _, source, *_ in entries}
+
+        found = await self._try(f"describe topic {plan.name}", describe)
+        differing = {k: v for k, v in plan.configs.items() if found.get(k, ("", 0))[0] != v}
+        if not differing:
+            return []
+        own = {name: value for name, (value, source) in found.items() if source == _DYNAMIC_TOPIC_CONFIG}
+        wanted = ConfigResource(ConfigResourceType.TOPIC, plan.name, {**own, **plan.configs})
+
+        async def alter() -> None:
+            (answer,) = await self._client.alter_configs([wanted])
+            for code, detail, *_ in answer.resources:
+                _raise_for(code, detail)
+
+        await self._try(f"alter topic {plan.name}", alter)
+        return [f"set {key}={value} on {plan.name}" for key, value in sorted(differing.items())]
+
+    def _check_counts(self, plans: list[TopicPlan], existing: Mapping[str, int]) -> None:
+        for plan in plans:
+            count = existing.get(plan.name, plan.partitions)
+            if count != plan.partitions:
+                raise EnvironmentFault(
+                    f"the partition count of {plan.name} is {count}, settings say {plan.partitions}: growing a topic "
+                    "under live state is refused",
+                    f"Set FYKE_KAFKA_PARTITIONS={count}." if not plan.single else "Delete that topic, or use another "
+                    "prefix (FYKE_KAFKA_PREFIX).",
+                )  # fmt: skip
+
+    def _check_pinned(self, pinned: messages.Deployment | None) -> None:
+        wanted = self._settings.frontier.politeness
+        if pinned is None:
+            raise EnvironmentFault("the topics are not complete: nothing is pinned", "Run `fyke topics apply`.")
+        if pinned.politeness != wanted:
+            raise EnvironmentFault(
+                f"this deployment keeps politeness by {pinned.politeness}, settings say {wanted}: every key would "
+                "move to another shard",
+                f"Set FYKE_FRONTIER_POLITENESS={pinned.politeness}, or use another prefix (FYKE_KAFKA_PREFIX).",
+            )
+
+    async def _pin(self, deployment: messages.Deployment) -> None:
+        topic = self._name(topics.DEPLOYMENT.name)
+
+        async def send() -> None:
+            producer = AIOKafkaProducer(
+                bootstrap_servers=self._bootstrap, acks="all", request_timeout_ms=self._timeout_ms
+            )
+            await producer.start()
+            try:
+                await producer.send_and_wait(topic, codecs.encode(deployment), key=_PINNED_KEY, partition=0)
+            finally:
+                await producer.stop()
+
+        await self._try(f"write {topic}", send)
+
+    async def _read_last(self, topic: str, end: int) -> messages.Deployment | None:
+        """The last record of partition 0 before `end`, found by position: compaction leaves gaps."""
+        reader = await self._reader()
+        partition = TopicPartition(topic, 0)
+        reader.assign([partition])
+        found: messages.Deployment | None = None
+        try:
+            await reader.seek_to_beginning(partition)
+            while await reader.position(partition) < end:
+                for records in (await reader.getmany(partition, timeout_ms=1000)).values():
+                    for record in records:
+                        found = codecs.decode(messages.Deployment, record.value)
+        finally:
+            reader.unsubscribe()
+        return found
+
+    async def _try(self, operation: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Make the call, again for PATIENCE while the cluster is busy with itself; errors as `EnvironmentFault`."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                return await call()
+            except _PASSING as error:
+                if time.monotonic() + _PAUSE > deadline:
+                    raise _fault(self._bootstrap, operation, error) from error
+            except (kafka_errors.KafkaError, ValueError) as error:
+                raise _fault(self._bootstrap, operation, error) from error
+            await asyncio.sleep(_PAUSE)
+
+
+def _raise_for(code: int, detail: str | None) -> None:
+    if code:
+        raise kafka_errors.for_code(code)(detail or "")
+
+
+def _fault(bootstrap: str, operation: str, error: Exception) -> EnvironmentFault:
+    """Turn what the library raised into a sentence and a remedy."""
+    if isinstance(error, _AWAY):
+        return EnvironmentFault(
+            f"no Kafka answers at {bootstrap} ({operation})",
+            "Start it, or correct --kafka / FYKE_KAFKA_BOOTSTRAP; without either Fyke starts a broker of its own.",
+        )
+    if isinstance(error, _FORBIDDEN):
+        return EnvironmentFault(
+            f"not authorised on {bootstrap}: {operation}",
+            "Give this user the right (`fyke topics plan` lists what is needed), or let an administrator run "
+            "`fyke topics apply`.",
+        )
+    if isinstance(error, _STRANGER):
+        return EnvironmentFault(f"{bootstrap} does not accept the credentials ({operation})", "Correct them.")
+    if isinstance(error, ValueError) and not isinstance(error, kafka_errors.KafkaError):
+        return EnvironmentFault(f"{bootstrap!r} is not a list of host:port: {error}", "Correct --kafka.")
+    return EnvironmentFault(f"Kafka at {bootstrap} refused to {operation}: {error}", "See the broker's log.")
+
+
+def wait_until_serving(bootstrap: str, settings: Settings, patience: float) -> None:
+    """Block until the cluster at `bootstrap` takes writes (`Admin.wait_for_leaders`).
+
+    For a thread without a running loop. Raises `EnvironmentFault` after `patience` seconds.
+    """
+    asyncio.run(_serving(bootstrap, settings, patience))
+
+
+async def _serving(bootstrap: str, settings: Settings, patience: float) -> None:
+    async with Admin(bootstrap, settings, patience) as admin:
+        await admin.wait_for_leaders()
