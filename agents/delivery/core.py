@@ -1,0 +1,133 @@
+"""What a stage holds in its hands: sending, slots, and the way to give up."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from streams import codecs, messages
+from streams.topics import FAILURES, Topic
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from aiokafka import ConsumerRecord
+    from aiokafka.structs import RecordMetadata
+
+    from agents.delivery.acker import Slot
+    from agents.delivery.producer import Headers, Item, Producer
+    from agents.delivery.shards import Shards
+    from agents.delivery.stage import Batch
+    from streams.app import StageApp
+    from streams.metrics import Metrics
+    from streams.settings import Settings
+
+log = logging.getLogger(__name__)
+
+FATAL = 70
+"""Exit code of a worker that met a programming error or lost its producer (EX_SOFTWARE of sysexits.h)."""
+
+_EVIDENCE = 64 * 1024
+
+
+def die(error: BaseException) -> NoReturn:
+    """Log and end the process at once. What is not acked is read again by its next owner."""
+    log.critical("this worker ends: %s", error, exc_info=error)
+    logging.shutdown()
+    os._exit(FATAL)
+
+
+class Delivery:
+    """The services of one stage in one process."""
+
+    def __init__(
+        self, settings: Settings, metrics: Metrics, app: StageApp, producer: Producer, shards: Shards, name: str
+    ) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.app = app
+        """The Faust app: a stage with tables makes them in `start`."""
+        self._producer = producer
+        self._shards = shards
+        self._name = name
+        self._counters: dict[Topic, tuple[Any, Any]] = {}
+
+    def partitions(self, topic: Topic) -> int:
+        """How many partitions a topic has. Raises `EnvironmentFault` if it does not exist."""
+        return self._producer.partitions(topic)
+
+    def largest(self, topic: Topic) -> int:
+        """The most bytes key, value and headers of one message may have together."""
+        return self._producer.largest(topic)
+
+    async def send(
+        self, topic: Topic, value: bytes | None, *, key: bytes | None = None, partition: int, headers: Headers = ()
+    ) -> asyncio.Future[RecordMetadata]:
+        """Enqueue one message; await the future before acking what it came from.
+
+        Raises `MessageError` if it is too large. A failed delivery ends the process.
+        """
+        future = await self._producer.send(topic, value, key=key, partition=partition, headers=headers)
+        self._count(topic, 1, len(value or b"") + len(key or b""))
+        return future
+
+    async def send_all(self, topic: Topic, partition: int, items: Sequence[Item]) -> int:
+        """Send key-value pairs of one partition in packed batches and await them: the offset of the last one."""
+        last = await self._producer.send_all(topic, partition, items)
+        self._count(topic, len(items), sum(len(key or b"") + len(value or b"") for key, value in items))
+        return last
+
+    def slot(self, batch: Batch, first: int, last: int) -> Slot:
+        """Register the records `first` to `last` of a batch (offsets, both included) as taken, in offset order.
+
+        Call `done()` on it when everything they caused is durable. Acks leave in order, per partition and generation;
+        a slot of an older generation acks nothing.
+        """
+        return self._shards.slot(batch, first, last)
+
+    async def unreadable(self, batch: Batch, record: ConsumerRecord, reason: str) -> None:
+        """Write a message that cannot be read to `failures`, and wait until it is there. Its slot is the caller's."""
+        failure = messages.Failure(
+            url="",
+            crawl="",
+            visit=0,
+            attempt=0,
+            failure="unreadable",
+            reason=reason,
+            evidence={
+                "topic": batch.topic,
+                "partition": batch.partition,
+                "offset": int(record.offset),
+                "bytes": base64.b64encode((record.value or b"")[:_EVIDENCE]).decode(),
+            },
+            next=messages.Next(action="none"),
+            at=int(time.time() * 1000),
+        )
+        partition = batch.partition % self.partitions(FAILURES)
+        await (await self.send(FAILURES, codecs.encode(failure), partition=partition))
+        self.metrics.streams.unreadable.labels(self._name, batch.topic).inc()
+
+    def fatal(self, error: BaseException) -> NoReturn:
+        """Log and end the process: a programming error, or a delivery that failed for good."""
+        die(error)
+
+    def confirmed_at(self) -> float:
+        """CLOCK_BOOTTIME at the send of the last heartbeat (or join) the group's coordinator accepted; 0.0: none yet.
+
+        Older than the session time-out: another worker may own the partitions by now.
+        """
+        return self.app.confirmed_at()
+
+    def _count(self, topic: Topic, messages_out: int, bytes_out: int) -> None:
+        counters = self._counters.get(topic)
+        if counters is None:
+            streams = self.metrics.streams
+            labels = (self._name, topic.name)
+            counters = streams.messages_out.labels(*labels), streams.bytes_out.labels(*labels)
+            self._counters[topic] = counters
+        counters[0].inc(messages_out)
+        counters[1].inc(bytes_out)

@@ -1,0 +1,147 @@
+"""The one producer of a process: idempotent, acknowledged by all replicas in sync, zstd.
+
+aiokafka retries what can be retried for the request time-out. What fails after that leaves the order of the partition
+unknown, so any failed delivery ends the process: its supervisor starts it again from the committed offsets. A message
+that is too large is refused before it is sent; that costs one message (`MessageError`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from streams.errors import EnvironmentFault, MessageError
+from streams.topics import ALL, Topic
+
+if TYPE_CHECKING:
+    from aiokafka.structs import RecordMetadata
+
+    from streams.settings import Settings
+
+Headers = Sequence[tuple[str, bytes]]
+Item = tuple[bytes | None, bytes | None]
+"""Key and value; a value of None deletes the key (compacted topics)."""
+
+BATCH_BYTES = 1_000_000
+"""Of one batch before compression; just below what a broker takes by default (1,048,588 bytes)."""
+
+_SPARE = 1024  # bytes of a batch that are not the record's own, rounded up
+
+
+class Producer:
+    """Sends to topics named without prefix. `failed` is told each failed delivery; it must not return normally."""
+
+    def __init__(self, bootstrap: str, settings: Settings, name: str, failed: Callable[[Exception], None]) -> None:
+        self._bootstrap = bootstrap
+        self._settings = settings
+        self._name = name
+        self._failed = failed
+        self._partitions: dict[str, int] = {}
+        self._names = {topic: settings.kafka.prefix + topic.name for topic in ALL}
+        self._largest = {topic: self._limit(topic) - _SPARE for topic in ALL}
+        self._kafka: Any = None
+
+    def _limit(self, topic: Topic) -> int:
+        return self._settings.kafka.max_message if topic.large else min(self._settings.kafka.max_message, BATCH_BYTES)
+
+    async def start(self) -> None:
+        """Connect and read how many partitions each topic has (fixed for its life). Raises `EnvironmentFault`."""
+        kafka = self._settings.kafka
+        self._kafka = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap,
+            client_id=self._name,
+            acks="all",
+            enable_idempotence=True,
+            compression_type="zstd",
+            linger_ms=0,  # one request in flight per broker batches by itself; waiting only starves the windows
+            max_batch_size=BATCH_BYTES,
+            max_request_size=kafka.max_message,
+            request_timeout_ms=int(kafka.request_timeout * 1000),
+        )
+        try:
+            await self._kafka.start()
+            cluster = await self._kafka.client.fetch_all_metadata()  # asking by name could create a topic
+        except (KafkaError, OSError) as error:
+            await self._kafka.stop()
+            raise EnvironmentFault(
+                f"the broker at {self._bootstrap} does not answer: {error}", "Start it, or name another with --kafka."
+            ) from error
+        self._partitions = {name: len(cluster.partitions_for_topic(name) or ()) for name in self._names.values()}
+
+    async def stop(self) -> None:
+        """Deliver what is enqueued and disconnect."""
+        if self._kafka is not None:
+            await self._kafka.stop()
+
+    def partitions(self, topic: Topic) -> int:
+        """How many partitions a topic has. Raises `EnvironmentFault` if it does not exist."""
+        count = self._partitions.get(self._settings.kafka.prefix + topic.name, 0)
+        if not count:
+            raise EnvironmentFault(
+                f"topic {self._settings.kafka.prefix}{topic.name} does not exist", "Run `fyke topics apply`."
+            )
+        return count
+
+    def largest(self, topic: Topic) -> int:
+        """The most bytes key, value and headers of one message may have together."""
+        return self._largest[topic]
+
+    async def send(
+        self, topic: Topic, value: bytes | None, *, key: bytes | None, partition: int, headers: Headers = ()
+    ) -> asyncio.Future[RecordMetadata]:
+        """Enqueue one message; await the future before acking what it came from. Raises `MessageError` if too large."""
+        self._check_size(topic, key, value, headers)
+        try:
+            future: asyncio.Future[RecordMetadata] = await self._kafka.send(
+                self._names[topic], value, key, partition=partition, headers=list(headers)
+            )
+        except KafkaError as error:
+            self._failed(error)
+            raise
+        future.add_done_callback(self._delivered)
+        return future
+
+    async def send_all(self, topic: Topic, partition: int, items: Sequence[Item]) -> int:
+        """Send many small messages of one partition in packed batches and await them: the offset of the last one.
+
+        They stand in the log in the order given; other senders' messages may stand between the batches.
+        Raises `MessageError` before anything is sent if one is too large.
+        """
+        for key, value in items:
+            self._check_size(topic, key, value, ())
+        futures: list[tuple[asyncio.Future[RecordMetadata], int]] = []
+        at = 0
+        try:
+            while at < len(items):
+                batch, count = self._pack(items, at)
+                futures.append((await self._kafka.send_batch(batch, self._names[topic], partition=partition), count))
+                at += count
+            last = -1
+            for future, count in futures:
+                last = (await future).offset + count - 1
+        except KafkaError as error:
+            self._failed(error)
+            raise
+        return last
+
+    def _pack(self, items: Sequence[Item], start: int) -> tuple[Any, int]:
+        """A closed batch of the items from `start` on, and their number. A first item is taken whatever its size."""
+        batch = self._kafka.create_batch()
+        at = start
+        while at < len(items) and batch.append(key=items[at][0], value=items[at][1], timestamp=None) is not None:
+            at += 1
+        batch.close()
+        return batch, at - start
+
+    def _check_size(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        size = len(key or b"") + len(value or b"") + sum(len(name) + len(text) for name, text in headers)
+        if size > self._largest[topic]:
+            raise MessageError(f"a message of {size} bytes is too large for {topic.name}", f"{self._largest[topic]}")
+
+    def _delivered(self, future: asyncio.Future[RecordMetadata]) -> None:
+        if not future.cancelled() and isinstance(error := future.exception(), Exception):
+            self._failed(error)
