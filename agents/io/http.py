@@ -1,0 +1,345 @@
+"""One HTTP request: the only code that talks to crawled sites.
+
+Every fault ends in an `Answer` with one of the failure classes (`streams.messages.FailureClass`), never in an
+exception. Nothing here follows a redirect, tries again, keeps a cookie or adds a trace header: each request that goes
+out is one the wire clock allowed. Times are seconds of CLOCK_BOOTTIME, sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
+
+import aiohttp
+from aiohttp import ClientError, ClientRequest, ClientResponse, ClientSession, ClientTimeout, http_exceptions
+from yarl import URL
+
+from agents.io.addresses import AddressRefused, Dial, GuardedConnector, Lookup, NameResolver, open_socket, parse_route
+from agents.io.bodies import WITHOUT_BODY, Body, Budget, Holder
+from streams.page.decoding import ACCEPT_ENCODING
+
+if TYPE_CHECKING:
+    from aiohttp.connector import Connection
+
+    from streams.messages import FailureClass, TruncationReason
+    from streams.settings import Fetch
+
+PRODUCT: Final = "fyke"
+ACCEPT: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+DRAIN: Final = 64 * 1024
+"""Of a body nobody wants so much is read, so that its connection can be used again; a longer one is cut off."""
+
+HEADER_FIELDS: Final = 256
+KEEP_ALIVE: Final = 15.0
+_OWN_HEADERS: Final = frozenset({
+    "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "te", "trailer",
+    "transfer-encoding", "upgrade",
+})  # fmt: skip
+"""What a message may not set: framing, routing and coding of the request are ours."""
+
+
+def now() -> float:
+    """The clock of this process: CLOCK_BOOTTIME, which also counts while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def default_user_agent() -> str:
+    """`fyke/VERSION`, with a link to the project where the installed package names one."""
+    try:
+        package = metadata.metadata(PRODUCT)
+    except metadata.PackageNotFoundError:
+        return PRODUCT
+    links = [link.partition(",")[2].strip() for link in package.get_all("Project-URL") or ()]
+    return f"{PRODUCT}/{package['Version']}" + (f" (+{links[0]})" if links else "")
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchange(Holder):
+    """What is known of one request while it runs, and also of one that was cancelled.
+
+    `permit` is asked before connecting and again right before the head is sent; once it says no, nothing goes out.
+    `on_sent` is told the moment of sending. What it holds of the body budget is given back by `HttpClient.release`.
+    """
+
+    permit: Callable[[], bool]
+    on_sent: Callable[[float], None]
+    start: float = 0.0
+    sent: float = 0.0
+    address: str = ""
+    reused: bool = False
+
+    @property
+    def began(self) -> float:
+        """When the site saw it begin; for a request that was never sent, when connecting began."""
+        return self.sent or self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A GET. `max_body`: decoded bytes to keep of a 2xx body; other bodies are read past."""
+
+    url: str
+    max_body: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came of a request: a status with headers, or a failure without. A body may be there only in part."""
+
+    status: int = 0
+    raw_headers: tuple[tuple[bytes, bytes], ...] = ()
+    body: bytes = b""
+    truncated: TruncationReason | None = None
+    failure: FailureClass | None = None
+    reason: str = ""
+    evidence: dict[str, str] = field(default_factory=dict)
+    start: float = 0.0
+    first_byte: float = 0.0
+    end: float = 0.0
+    address: str = ""
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """Names and values as text: UTF-8 where it is, else one character a byte (RFC 9110 §5.5)."""
+        return [(_text(name), _text(value)) for name, value in self.raw_headers]
+
+    def values(self, name: bytes) -> list[bytes]:
+        """The field lines called `name` (lower case)."""
+        return [value for key, value in self.raw_headers if key.lower() == name]
+
+    def header(self, name: bytes) -> str:
+        """The last field line called `name` (lower case) as text, "" if there is none."""
+        values = self.values(name)
+        return _text(values[-1]) if values else ""
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+class _Withdrawn(ClientError):
+    """Permission ended before anything was sent."""
+
+
+class _Unanswered(ClientError):
+    """The connection broke before an answer. Its class keeps aiohttp from sending the request a second time."""
+
+
+_current: ContextVar[Exchange] = ContextVar("exchange")
+
+
+class _Connector(GuardedConnector):
+    """Asks for permission, and notes when, where and on what connection a request goes out."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._used: WeakSet[asyncio.BaseProtocol] = WeakSet()
+
+    async def connect(
+        self,
+        req: ClientRequest,
+        traces: Any,
+        timeout: ClientTimeout,  # noqa: ASYNC109 - overrides aiohttp's method
+    ) -> Connection:
+        exchange = _current.get()
+        if not exchange.permit():
+            raise _Withdrawn
+        connection = await super().connect(req, traces, timeout)
+        if not exchange.permit():
+            connection.close()
+            raise _Withdrawn
+        exchange.sent = now()
+        exchange.on_sent(exchange.sent)
+        protocol = connection.protocol
+        if protocol is not None and protocol.transport is not None:
+            exchange.address = (protocol.transport.get_extra_info("peername") or ("",))[0]
+            exchange.reused = protocol in self._used
+            self._used.add(protocol)
+        return connection
+
+
+async def _never_resend(request: ClientRequest, handler: Any) -> ClientResponse:
+    """Keep aiohttp from repeating a GET by itself when a kept-alive connection breaks: no wire clock knows of it."""
+    try:
+        response: ClientResponse = await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise _Unanswered(str(error) or "the server closed the connection") from error
+    return response
+
+
+class HttpClient:
+    """The client session of a process.
+
+    `lookup`, `dial` and `tls` stand in for the system's name service, its sockets and its trusted roots.
+    """
+
+    def __init__(
+        self,
+        settings: Fetch,
+        *,
+        lookup: Lookup | None = None,
+        dial: Dial = open_socket,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._settings = settings
+        self._routes = [parse_route(text) for text in settings.connect_to]
+        self._lookup = lookup
+        self._dial = dial
+        self._tls = tls or ssl.create_default_context()
+        self._session: ClientSession | None = None
+        self.budget = Budget(settings.body_budget)
+        self.user_agent = settings.user_agent or default_user_agent()
+
+    async def start(self) -> None:
+        """Open the session; needs the running loop."""
+        settings = self._settings
+        connector = _Connector(
+            NameResolver(settings.connect_timeout, self._lookup),
+            self._routes,
+            allow_private=settings.allow_private,
+            dial=self._dial,
+            ssl=self._tls,
+            keepalive_timeout=KEEP_ALIVE,
+        )
+        self._session = ClientSession(
+            connector=connector,
+            headers={"User-Agent": self.user_agent, "Accept": ACCEPT, "Accept-Encoding": ACCEPT_ENCODING},
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            middlewares=(_never_resend,),
+            timeout=ClientTimeout(
+                total=settings.total_timeout,
+                connect=settings.connect_timeout,
+                sock_connect=settings.connect_timeout,
+                sock_read=settings.first_byte_timeout,
+                ceil_threshold=60.0,
+            ),
+            max_line_size=settings.max_header,
+            max_field_size=settings.max_header // 2,
+            max_headers=HEADER_FIELDS,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    def release(self, exchange: Exchange) -> None:
+        """The body of this exchange is no longer held."""
+        self.budget.give(exchange)
+
+    async def fetch(self, request: Request, exchange: Exchange) -> Answer | None:
+        """Send one request and read its answer. None: permission ended before anything was sent.
+
+        The answer's body counts on the budget until `release`.
+        """
+        if self._session is None:
+            raise RuntimeError("start() comes first")
+        _current.set(exchange)
+        exchange.start = now()
+        try:
+            response = await self._session.get(
+                URL(request.url, encoded=True), headers=_sendable(request.headers), allow_redirects=False
+            )
+        except _Withdrawn:
+            return None
+        except (ClientError, OSError, TimeoutError, ValueError) as error:
+            return self._failed(exchange, error)
+        first_byte = now()
+        try:
+            answer = await self._read(request, exchange, response)
+        finally:
+            response.close()  # of a body that was read whole nothing is left to close
+        answer.start, answer.first_byte, answer.end = exchange.began, first_byte, now()
+        answer.address = exchange.address
+        return answer
+
+    def _failed(self, exchange: Exchange, error: Exception) -> Answer:
+        failure, evidence = classify(error)
+        return Answer(
+            failure=failure,
+            reason=str(error) or type(error).__name__,
+            evidence=evidence,
+            start=exchange.began,
+            end=now(),
+            address=exchange.address,
+        )
+
+    async def _read(self, request: Request, exchange: Exchange, response: ClientResponse) -> Answer:
+        """The answer with its body, as far as it came and was wanted."""
+        answer = Answer(response.status, response.raw_headers)
+        size = sum(len(name) + len(value) + 4 for name, value in response.raw_headers)
+        if size > self._settings.max_header:
+            answer.failure, answer.reason = "protocol", f"response head of {size} bytes"
+            return answer
+        wanted = 200 <= response.status < 300
+        coding = ", ".join(response.headers.getall("Content-Encoding", ())) if wanted else ""
+        body = Body(coding, request.max_body if wanted else DRAIN, self._settings)
+        fault = await self._receive(exchange, response, body)
+        if not wanted:
+            return answer
+        answer.body, (answer.truncated, answer.reason) = body.end(fault)
+        if answer.truncated and not answer.body:
+            answer.failure, answer.truncated = WITHOUT_BODY[answer.truncated], None
+        return answer
+
+    async def _receive(self, exchange: Exchange, response: ClientResponse, body: Body) -> Exception | None:
+        """Read until the end, a limit or a fault; the fault."""
+        connection = response.connection
+        if connection is not None and connection.protocol is not None:
+            connection.protocol.read_timeout = self._settings.stall_timeout
+            connection.protocol.start_timeout()
+        try:
+            while not body.full:
+                piece = await response.content.readany()
+                if not piece:
+                    break
+                kept = body.feed(piece)
+                if kept:
+                    await self.budget.take(exchange, kept)
+        except (ClientError, OSError, TimeoutError, http_exceptions.HttpProcessingError) as error:
+            return error
+        return None
+
+
+def _sendable(headers: Mapping[str, str]) -> dict[str, str] | None:
+    if not headers:
+        return None
+    return {name: value for name, value in headers.items() if name.lower() not in _OWN_HEADERS}
+
+
+def classify(error: BaseException) -> tuple[FailureClass, dict[str, str]]:
+    """The failure class of what went wrong before an answer, and what shows it."""
+    cause = getattr(error, "os_error", None)
+    if isinstance(cause, AddressRefused):
+        return "ssrf", dict(cause.refused)
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "tls", {"tls": str(getattr(error, "certificate_error", error))}
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "dns", {"dns": _gai_name(cause)}
+    if isinstance(error, TimeoutError):
+        return "timeout", {}
+    if isinstance(error, _Unanswered | aiohttp.ClientConnectionError | OSError):
+        return "connection", {}
+    if isinstance(error, ValueError):
+        return "dns", {"dns": "not a host name"}
+    return "protocol", {}
+
+
+def _gai_name(error: object) -> str:
+    names = {socket.EAI_NONAME: "name not known", socket.EAI_AGAIN: "no answer", socket.EAI_FAIL: "server failure"}
+    return names.get(getattr(error, "errno", 0) or 0, str(error))
