@@ -1,0 +1,141 @@
+"""The folder with a worker's stores: opens what can be trusted, sets aside what cannot. Never silently empty.
+
+A store is a copy of its changelog, so anything doubtful about it has one remedy: it is moved aside, said why, and
+rebuilt. Only one thing stops the worker instead: a store of a newer release, since that may know more than we do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict
+
+from streams.errors import EnvironmentFault, StateError
+from streams.settings import Frontier, MiB
+from streams.state.store import DAMAGED, SCHEMA, Identity, Indexer, Store
+from streams.topics import HOUR
+
+log = logging.getLogger(__name__)
+
+_BLOOM_BITS = 10  # a key: 1 % false positives, so that a new URL costs no read
+_OPEN_FILES = 512
+_LOCK_TRIES, _LOCK_PAUSE = 20, 0.5  # a predecessor that is just stopping holds the lock for some seconds
+_DAMAGE = ("Corruption", "No such file", "Invalid argument")
+
+
+class Shelf:
+    """Opens the stores of one table.
+
+    `folder` and `name` give `folder/name-PARTITION.db`; `max_age` in ms: a store that was not touched for longer is
+    rebuilt, because the changelog may have forgotten deletes that it has not seen; `clock` in ms since 1970.
+    All stores share one block cache.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, indexer: Indexer, settings: Frontier, max_age: int, clock: Callable[[], int]
+    ) -> None:
+        self._folder = folder
+        self._name = name
+        self._indexer = indexer
+        self._settings = settings
+        self._cache = Cache(settings.cache)
+        self._max_age = max_age
+        self._clock = clock
+
+    def path(self, partition: int) -> Path:
+        """Where the store of `partition` is (Faust's own layout)."""
+        return self._folder / f"{self._name}-{partition}.db"
+
+    async def open(self, cluster: str, topic: str, partition: int) -> Store:
+        """The partition's store: as it was left if it can be trusted, else a new, empty one (offset -1).
+
+        Raises `StateError` for a store of a newer release, `EnvironmentFault` where the folder cannot be used.
+        """
+        identity = Identity(cluster, topic, partition, self._indexer.version)
+        path = self.path(partition)
+        if (path / DAMAGED).exists():
+            self.set_aside(partition, (path / DAMAGED).read_text())
+        if path.exists():
+            try:
+                store = await self._open(path)
+            except StateError as error:
+                self.set_aside(partition, error.problem)
+            else:
+                doubt = self._doubt(store, identity)
+                if not doubt:
+                    return store
+                store.close()
+                self.set_aside(partition, doubt)
+        return await self._create(path, identity)
+
+    def set_aside(self, partition: int, reason: str) -> None:
+        """Move a closed store out of the way; the one set aside before it is removed."""
+        path = self.path(partition)
+        aside = path.with_name(path.name + ".aside")
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+        log.warning("%s is rebuilt from the changelog: %s (kept as %s)", path, reason, aside.name)
+
+    async def _create(self, path: Path, identity: Identity) -> Store:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        store = await self._open(path)
+        store.identity = identity
+        return store
+
+    def _doubt(self, store: Store, identity: Identity) -> str:
+        """Why the store cannot be used; empty if it can."""
+        if (schema := store.schema) > SCHEMA:
+            store.close()
+            raise StateError(
+                f"{store.path} has schema {schema}, this release reads up to {SCHEMA}",
+                "A newer release wrote it: upgrade this worker, or remove the folder and it is rebuilt.",
+            )
+        if store.identity != identity:
+            return f"it belongs to {store.identity}, not to {identity}"
+        age = self._clock() - store.touched
+        if age > self._max_age:
+            return f"it was last up to date {age // HOUR} h ago: the changelog may have forgotten deletes since"
+        return ""
+
+    async def _open(self, path: Path) -> Store:
+        """Open or create; raises `StateError` if what is there is damaged."""
+        for _ in range(_LOCK_TRIES):
+            try:
+                return Store(Rdict(str(path), self._options()), path, self._indexer, self._clock)
+            except Exception as error:  # rocksdict has one exception, and says more only in its text
+                problem = str(error)
+                if any(word in problem for word in _DAMAGE):
+                    raise StateError(f"it is damaged: {problem}") from error
+                if "lock" not in problem.lower():
+                    raise EnvironmentFault(f"{path} cannot be opened: {problem}", "Check space and rights.") from error
+            await asyncio.sleep(_LOCK_PAUSE)
+        raise EnvironmentFault(f"{path} is used by another process", "Stop it, or give this worker its own --state.")
+
+    def _options(self) -> Options:
+        blocks = BlockBasedOptions()
+        blocks.set_block_cache(self._cache)
+        blocks.set_bloom_filter(_BLOOM_BITS, block_based=False)
+        blocks.set_cache_index_and_filter_blocks(v=True)  # else they are memory beyond every budget
+        blocks.set_pin_l0_filter_and_index_blocks_in_cache(v=True)
+        blocks.set_format_version(5)
+        options = Options(raw_mode=True)
+        options.create_if_missing(create_if_missing=True)
+        options.set_block_based_table_factory(blocks)
+        options.set_write_buffer_size(self._settings.write_buffer)
+        options.set_max_write_buffer_number(2)
+        options.set_target_file_size_base(32 * MiB)
+        options.set_level_compaction_dynamic_level_bytes(v=True)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_bottommost_compression_type(DBCompressionType.zstd())
+        options.set_max_open_files(_OPEN_FILES)
+        options.set_max_background_jobs(2)
+        # The index is a queue: its front is deleted entries, which a scan would walk over until they are compacted.
+        options.add_compact_on_deletion_collector_factory(4096, 2048, 0.5)
+        options.set_keep_log_file_num(2)
+        options.set_max_log_file_size(MiB)
+        options.set_stats_dump_period_sec(0)
+        return options

@@ -1,0 +1,255 @@
+"""One partition's rows with their index and counters: one RocksDB, changed by one atomic batch at a time.
+
+Only rows come from the changelog. Index entries and counters are *derived*: for every changed row the old value's
+contribution is taken away and the new one's added, in the WriteBatch that changes the row and moves the changelog
+offset. So they can neither drift nor be half there, whoever writes the row: the owner or recovery.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from struct import Struct
+from typing import Any, NoReturn, Protocol, cast
+
+from rocksdict import Rdict, ReadOptions, WriteBatch
+
+from streams.errors import OwnershipLost, StateError
+from streams.state.fencing import NO_EPOCH
+from streams.state.fold import Folded
+
+SCHEMA = 1
+"""Of the layout below. A store with a newer one stops the worker; an older one is rebuilt from the changelog."""
+
+DAMAGED = "DAMAGED"
+"""Name of the file that tells the next start that reading found this store damaged."""
+
+_ROW, _INDEX, _COUNTER, _STALE, _MARKER = b"r", b"i", b"c", b"s", b"e"
+_IDENTITY, _POSITION = b"midentity", b"mposition"
+_NUMBER = Struct(">q")
+_PLACE = Struct(">qqq")  # offset, epoch, time in ms
+
+
+class Indexer(Protocol):
+    """Derives index entries and counters from a row. Pure, and equal for equal rows; the frontier brings it."""
+
+    @property
+    def version(self) -> int:
+        """Raised whenever `entries` or `counters` change: stores derived with another version are rebuilt."""
+        ...
+
+    def entries(self, key: bytes, value: bytes) -> Iterable[tuple[bytes, bytes]]:
+        """Index entries (key, value) of a row. An entry's key belongs to one row: let it end in the row's key."""
+        ...
+
+    def counters(self, key: bytes, value: bytes) -> Iterable[tuple[bytes, int]]:
+        """What a row adds to which counters."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a store belongs to, written into it once."""
+
+    cluster: str
+    topic: str
+    partition: int
+    indexer: int
+    schema: int = SCHEMA
+
+
+class _Closed:
+    """In the place of the database of a closed store: its partition is no longer here."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise OwnershipLost("the partition's store is closed")
+
+
+class Store:
+    """An open store. Opened by `streams.state.shelf`, filled by `streams.state.ledger`; callers read.
+
+    `offset`: of the last changelog record it contains (-1: none); `epoch`: highest marker up to there; `stale`: keys
+    that the owner has to write again; `markers`: keys of epoch markers in the log. `clock` gives ms since 1970.
+    """
+
+    def __init__(self, db: Rdict, path: Path, indexer: Indexer, clock: Callable[[], int]) -> None:
+        self.path = path
+        self._db: Any = db
+        self._indexer = indexer
+        self._clock = clock
+        place = db.get(_POSITION)
+        self.offset, self.epoch, self.touched = _PLACE.unpack(place) if place else (-1, NO_EPOCH, clock())
+        self.stale = {key for key, _ in self._scan(_STALE)}
+        self.markers = {key for key, _ in self._scan(_MARKER)}
+
+    # ---- reading -------------------------------------------------------------------------------------------------
+
+    def get(self, key: bytes) -> bytes | None:
+        """A row's value, or None."""
+        return self.get_many([key])[0]
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The rows' values in the order of `keys`, None where there is no row."""
+        return self._get([_ROW + key for key in keys])
+
+    def scan(self, prefix: bytes, *, after: bytes = b"", limit: int) -> list[tuple[bytes, bytes]]:
+        """Up to `limit` index entries with `prefix`, by key; with `after`, those whose key comes strictly after it."""
+        return list(self._scan(_INDEX, prefix, after, limit))
+
+    def rows(self, prefix: bytes = b"", *, after: bytes = b"", limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        """Up to `limit` rows whose key has `prefix`, by key; `after` as in `scan`."""
+        return list(self._scan(_ROW, prefix, after, limit))
+
+    def counters(self, prefix: bytes = b"") -> dict[bytes, int]:
+        """The counters whose name has `prefix`; a counter that is 0 is absent."""
+        return {name: _NUMBER.unpack(value)[0] for name, value in self._scan(_COUNTER, prefix)}
+
+    # ---- writing -------------------------------------------------------------------------------------------------
+
+    def apply(self, items: Sequence[tuple[bytes, bytes | None]], offset: int) -> None:
+        """Put (or with None delete) rows; the changelog is contained up to `offset` then. Atomic."""
+        self.absorb(Folded(self.epoch, dict(items)), offset)
+
+    def absorb(self, folded: Folded, offset: int) -> None:
+        """Apply a folded stretch of the changelog that ends at `offset`. Atomic."""
+        batch = WriteBatch(raw_mode=True)
+        self._change_rows(batch, folded.rows)
+        stale = (self.stale - folded.rows.keys()) | folded.stale
+        _change_set(batch, _STALE, self.stale, stale)
+        gone = {key for key, alive in folded.markers.items() if not alive}
+        markers = (self.markers | folded.markers.keys()) - gone
+        _change_set(batch, _MARKER, self.markers, markers)
+        now = self._clock()
+        batch.put(_POSITION, _PLACE.pack(offset, folded.epoch, now))
+        self._write(batch)
+        self.offset, self.epoch, self.touched, self.stale, self.markers = offset, folded.epoch, now, stale, markers
+
+    def touch(self) -> None:
+        """Note that the store is up to date now."""
+        self.touched = self._clock()
+        self._db.put(_POSITION, _PLACE.pack(self.offset, self.epoch, self.touched))
+
+    def close(self) -> None:
+        """Release the folder's lock. Whoever still holds the store then gets `OwnershipLost`."""
+        self._db.close()
+        self._db = _Closed()
+
+    # ---- identity ------------------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> Identity | None:
+        """None: never written, or not readable by this release."""
+        raw = self._db.get(_IDENTITY)
+        try:
+            return Identity(**json.loads(raw)) if raw else None
+        except (ValueError, TypeError):
+            return None
+
+    @identity.setter
+    def identity(self, identity: Identity) -> None:
+        self._db.put(_IDENTITY, json.dumps(asdict(identity)).encode())
+
+    @property
+    def schema(self) -> int:
+        """The layout's number; readable whatever else a newer release wrote. 0: none."""
+        try:
+            return int(json.loads(self._db.get(_IDENTITY) or b"{}").get("schema", 0))
+        except (ValueError, TypeError, AttributeError):
+            return 0
+
+    # ---- inside --------------------------------------------------------------------------------------------------
+
+    def _change_rows(self, batch: WriteBatch, rows: Mapping[bytes, bytes | None]) -> None:
+        keys = list(rows)
+        deltas: dict[bytes, int] = {}
+        for key, old in zip(keys, self.get_many(keys), strict=True):
+            new = rows[key]
+            if new == old:
+                continue
+            if new is None:
+                batch.delete(_ROW + key)
+            else:
+                batch.put(_ROW + key, new)
+            self._change_entries(batch, key, old, new)
+            if old is not None:
+                for name, number in self._indexer.counters(key, old):
+                    deltas[name] = deltas.get(name, 0) - number
+            if new is not None:
+                for name, number in self._indexer.counters(key, new):
+                    deltas[name] = deltas.get(name, 0) + number
+        self._change_counters(batch, deltas)
+
+    def _change_entries(self, batch: WriteBatch, key: bytes, old: bytes | None, new: bytes | None) -> None:
+        before = dict(self._indexer.entries(key, old)) if old is not None else {}
+        if new is not None:
+            for entry, value in self._indexer.entries(key, new):
+                if before.pop(entry, None) != value:
+                    batch.put(_INDEX + entry, value)
+        for entry in before:
+            batch.delete(_INDEX + entry)
+
+    def _change_counters(self, batch: WriteBatch, deltas: Mapping[bytes, int]) -> None:
+        names = [_COUNTER + name for name, delta in deltas.items() if delta]
+        for name, old in zip(names, self._get(names), strict=True):
+            number = (_NUMBER.unpack(old)[0] if old else 0) + deltas[name[1:]]
+            if number:
+                batch.put(name, _NUMBER.pack(number))
+            else:
+                batch.delete(name)
+
+    def _scan(
+        self, space: bytes, prefix: bytes = b"", after: bytes = b"", limit: int = -1
+    ) -> Iterator[tuple[bytes, bytes]]:
+        low = space + prefix
+        options = ReadOptions()
+        options.set_iterate_upper_bound(_successor(low))  # never walk into another space, nor its deleted entries
+        # Not `items()`: at a damaged block that ends like at the last entry, without an error.
+        at = self._db.iter(options)
+        at.seek(max(low, space + after + b"\0") if after else low)
+        while limit and at.valid():
+            yield at.key()[1:], at.value()
+            limit -= 1
+            at.next()
+        try:
+            at.status()
+        except Exception as error:
+            self._examine(error)
+            raise
+
+    def _get(self, keys: list[bytes]) -> list[bytes | None]:
+        if not keys:
+            return []
+        try:
+            return cast("list[bytes | None]", self._db.get(keys))
+        except Exception as error:
+            self._examine(error)
+            raise
+
+    def _write(self, batch: WriteBatch) -> None:
+        try:
+            self._db.write(batch)
+        except Exception as error:
+            self._examine(error)
+            raise
+
+    def _examine(self, error: Exception) -> None:
+        """Mark a store that turns out damaged, so that the next start rebuilds it (rocksdict has one exception)."""
+        if "Corruption" in str(error):
+            (self.path / DAMAGED).write_text(str(error))
+            remedy = "Start the worker again: it rebuilds the store from the changelog."
+            raise StateError(f"{self.path} is damaged: {error}", remedy) from error
+
+
+def _change_set(batch: WriteBatch, space: bytes, old: set[bytes], new: set[bytes]) -> None:
+    for key in new - old:
+        batch.put(space + key, b"")
+    for key in old - new:
+        batch.delete(space + key)
+
+
+def _successor(prefix: bytes) -> bytes:
+    """The first key after all keys with `prefix` (which begins with a space's letter, so there is one)."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1])
