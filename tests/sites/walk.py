@@ -36,7 +36,7 @@ from tests.suites import cache
 ORIGIN = "http://site.invalid"
 FOLLOWED_RELS = {"next", "prev", "alternate", "index", "contents"}
 REFRESH = re.compile(
-    r"\s*[\d.]+\s*(?:[;,]\s*|\s+)(?:url\s*=\s*)?(?:\"([^\"]*)|'([^']*)|(.*))", re.IGNORECASE | re.DOTALL
+    r"\s*[\d.]+\s*(?:[;,]\s*|\s+)(?:url\s*=\s*)?(?:\"([^\"]*).*|'([^']*).*|(.*))", re.IGNORECASE | re.DOTALL
 )
 HTML = {"text/html", "application/xhtml+xml"}
 XHTML = "{http://www.w3.org/1999/xhtml}"
@@ -158,8 +158,7 @@ def _is(test: Callable[[], bool]) -> bool:
 
 
 def _found(file: Path) -> Answer:
-    _, _, extension = file.name.rpartition(".")
-    return Answer(200, _types().get(extension.lower(), "application/octet-stream"), file)
+    return Answer(200, _types().get(file.suffix[1:].lower(), "application/octet-stream"), file)
 
 
 @once
