@@ -50,7 +50,6 @@ class _Work:
 class ExporterStage:
     """Reads `records` and `failures`, writes an output folder. One writer task takes all that waits at once."""
 
-    name = "exporter"
     topics: tuple[Topic, ...] = (RECORDS, FAILURES)
 
     def __init__(self, settings: Settings) -> None:
@@ -58,6 +57,7 @@ class ExporterStage:
         if out is None:
             raise EnvironmentFault("the exporter has no output folder", "Set FYKE_EXPORT_OUT, or pass --out DIR.")
         self._crawl = settings.export.crawl
+        self.name = f"exporter.{self._crawl}" if self._crawl else "exporter"  # also the consumer group
         self._folder = OutputFolder(out, (RECORDS_FILE, FAILURES_FILE), fsync=settings.export.fsync)
         self._waiting: asyncio.Queue[_Work] = asyncio.Queue(_WAITING_BATCHES)
         self._thread = ThreadPoolExecutor(1, "exporter")  # the folder takes one call at a time
@@ -81,7 +81,7 @@ class ExporterStage:
 
     async def batch(self, batch: Batch) -> None:
         """Read the messages of one poll and hand their lines to the writer; waits while it is behind."""
-        slot = self._delivery.slot(batch, batch.records[0].offset, batch.records[-1].offset)
+        slot = self._delivery.slot(batch, batch.first, batch.last)
         line_of = _record_line if batch.topic == RECORDS.name else _failure_line
         lines = []
         for record in batch.records:

@@ -6,6 +6,7 @@ definition instead, so that it can change while workers run. This is the only mo
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated, Literal
@@ -149,3 +150,23 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Flags, then environment, then `fyke.toml` in the working folder, then defaults."""
         return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls))
+
+
+def variable(group: str, name: str) -> str:
+    """The environment variable of a setting."""
+    return f"FYKE_{group}_{name}".upper()
+
+
+def variables_set() -> dict[str, str]:
+    """The `FYKE_` variables that are set, spelled as they are set, by their names in upper case."""
+    return {name.upper(): name for name in os.environ if name.upper().startswith("FYKE_")}
+
+
+def to_environment(settings: Settings) -> dict[str, str]:
+    """The environment that gives a child process these settings, whatever its `fyke.toml` says."""
+    out = {}
+    for group, fields in settings.model_dump(mode="json").items():
+        for name, value in fields.items():
+            if value is not None:
+                out[variable(group, name)] = value if isinstance(value, str) else json.dumps(value)
+    return out

@@ -1,0 +1,101 @@
+"""From the options of `fyke crawl` to a plan: what is allowed, what the defaults are. No I/O."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from agents.cli.configuration import override
+from agents.cli.outputs import Plan, check_name, default_name
+from streams.errors import UsageError
+from streams.messages import CrawlDefinition, ScopeMode
+from streams.policy import urls
+from streams.policy.scope import scope_for
+from streams.settings import Settings
+
+_POLITE = (0.5, 2)  # delay in seconds, parallelism
+_OWN_MACHINE = (0.0, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of `fyke crawl`; None where the default depends on the seeds."""
+
+    scope: ScopeMode = "host"
+    depth: int | None = None
+    limit: int | None = None
+    delay: float | None = None
+    parallelism: int | None = None
+    workers: int = 1
+    in_process: bool = False
+    name: str | None = None
+    demo: bool = False
+
+
+def plan_crawl(asked: Asked, seeds: tuple[str, ...], settings: Settings) -> tuple[Plan, Settings, list[str]]:
+    """The plan, the settings of its workers, and notes a person should read. Raises `UsageError`.
+
+    Seeds that all are on loopback mean one's own machine: no delay, more requests at once, and private addresses are
+    allowed, since nothing could be fetched otherwise. Loopback seeds beside public ones are refused without
+    `--allow-private`: pages from outside could then lead into this machine.
+    """
+    wire = tuple(dict.fromkeys(_wire(seed) for seed in seeds))
+    local = [seed for seed in wire if is_loopback(seed)]
+    notes = []
+    if local and not settings.fetch.allow_private:
+        if len(local) < len(wire):
+            raise UsageError(
+                f"{local[0]} is on this machine, other seeds are not",
+                "Crawl them apart, or pass --allow-private if pages from outside may lead to private addresses.",
+            )
+        settings = override(settings, {"fetch.allow_private": True})
+        notes.append("All seeds are on loopback: private addresses are allowed (as with --allow-private).")
+    delay, parallelism = _OWN_MACHINE if len(local) == len(wire) else _POLITE
+    name = check_name(asked.name) if asked.name is not None else default_name(urls.authority(wire[0]))
+    definition = CrawlDefinition(
+        id=name,
+        scope=scope_for(asked.scope, wire),
+        depth=asked.depth,
+        limit=asked.limit,
+        delay=delay if asked.delay is None else asked.delay,
+        parallelism=parallelism if asked.parallelism is None else asked.parallelism,
+    )
+    plan = Plan(
+        name=name,
+        seeds=wire,
+        definition=definition,
+        settings=kept_settings(settings),
+        named=asked.name is not None,
+        workers=asked.workers,
+        in_process=asked.in_process,
+        demo=asked.demo,
+    )
+    return plan, settings, notes
+
+
+_KEPT = ("worker.state", "kafka.bootstrap", "kafka.prefix", "fetch.allow_private", "fetch.connect_to")
+
+
+def kept_settings(settings: Settings) -> dict[str, object]:
+    """What a crawl that goes on later must find again, by dotted name, as JSON values."""
+    values = settings.model_dump(mode="json")
+    return {dotted: values[dotted.partition(".")[0]][dotted.partition(".")[2]] for dotted in _KEPT}
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a wire URL names this machine literally: 127.0.0.0/8, ::1, localhost (RFC 6761 §6.3)."""
+    host = urls.hostname(url).strip("[]").removesuffix(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _wire(seed: str) -> str:
+    wire = urls.parse(seed)
+    if wire is None:
+        guess = f"https://{seed}" if "://" not in seed else "https://example.org/"
+        raise UsageError(f"{seed!r} is not an http or https URL", f"Write it in full, e.g. {guess}")
+    return wire
