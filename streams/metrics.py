@@ -38,7 +38,7 @@ class StreamMetrics:
         self.assigned = Gauge("fyke_assigned_partitions", "Partitions this worker owns", ("stage",), registry=registry)
         self.rebalances = Counter("fyke_rebalances", "Times the partitions were taken away", ("stage",),
                                   registry=registry)  # fmt: skip
-        self.returns = Counter("fyke_position_returns", "Times a partition was read again from a lost position",
+        self.returns = Gauge("fyke_position_returns", "Times a partition was read again from a lost position",
                                ("stage",), registry=registry)  # fmt: skip
         self.confirmed_age = Gauge("fyke_confirmed_age_seconds", "Since the last accepted heartbeat was sent",
                                    ("stage",), registry=registry)  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agents.delivery.acker import Slot
 from agents.delivery.core import Delivery
+from agents.delivery.runner import StageRunner
 from agents.delivery.stage import Batch, Shard, Stage
 
-__all__ = ["Batch", "Delivery", "Shard", "Slot", "Stage"]
+__all__ = ["Batch", "Delivery", "Shard", "Slot", "Stage", "StageRunner"]

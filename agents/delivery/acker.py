@@ -1,5 +1,4 @@
-"""The ordered acker: which offset of a partition is safe to commit. A pure structure, one for each partition and
-generation.
+"""The ordered acker: which offset of a partition is safe to commit. Pure, one for each partition and generation.
 
 Work finishes in any order, Kafka commits one position a partition. So every taken range of offsets gets a slot, in
 offset order, and the position moves over a slot only when that slot and all before it are done. A range that no slot
@@ -43,12 +42,13 @@ class Slot:
 class Acker:
     """Slots of one partition in one generation.
 
-    `position` is the next offset to be read after a restart: all before it is done. `moved` is told each new one.
+    `position` is the next offset to be read after a restart: all before it is done. `moved` is told the old and the new
+    one each time.
     """
 
     __slots__ = ("_arrived", "_cursor", "_moved", "_slots", "open", "position")
 
-    def __init__(self, position: int, moved: Callable[[int], None]) -> None:
+    def __init__(self, position: int, moved: Callable[[int, int], None]) -> None:
         self.open = True
         self.position = position
         self._moved = moved
@@ -97,8 +97,8 @@ class Acker:
         while slots and slots[0].settled:
             end = slots.popleft().end
         if end >= 0 and self.open:
-            self.position = end
-            self._moved(end)
+            before, self.position = self.position, end
+            self._moved(before, end)
 
     def close(self) -> None:
         """The partition is revoked: nothing is acked any more."""

@@ -76,10 +76,22 @@ class Delivery:
         return future
 
     async def send_all(self, topic: Topic, partition: int, items: Sequence[Item]) -> int:
-        """Send key-value pairs of one partition in packed batches and await them: the offset of the last one."""
-        last = await self._producer.send_all(topic, partition, items)
+        """Send key-value pairs of one partition in packed batches, in order, and await them.
+
+        Returns the offset of the last one (-1: there was none). Raises `MessageError` before anything is sent if one
+        is too large.
+        """
+        if not items:
+            return -1
+        batches = await self._producer.send_all(self._producer.name(topic), partition, items)
         self._count(topic, len(items), sum(len(key or b"") + len(value or b"") for key, value in items))
-        return last
+        first, count = batches[-1]
+        return first + count - 1
+
+    @property
+    def changelog(self) -> Producer:
+        """What tables write their changelog with (`streams.state.changelog.ChangelogWriter`)."""
+        return self._producer
 
     def slot(self, batch: Batch, first: int, last: int) -> Slot:
         """Register the records `first` to `last` of a batch (offsets, both included) as taken, in offset order.
@@ -88,6 +100,10 @@ class Delivery:
         a slot of an older generation acks nothing.
         """
         return self._shards.slot(batch, first, last)
+
+    def position(self, topic: Topic, partition: int) -> int:
+        """All before this offset is done, so that a restart would begin here. Raises `OwnershipLost` if not ours."""
+        return self._shards.position(topic, partition)
 
     async def unreadable(self, batch: Batch, record: ConsumerRecord, reason: str) -> None:
         """Write a message that cannot be read to `failures`, and wait until it is there. Its slot is the caller's."""

@@ -41,9 +41,12 @@ class Producer:
         self._name = name
         self._failed = failed
         self._partitions: dict[str, int] = {}
-        self._names = {topic: settings.kafka.prefix + topic.name for topic in ALL}
-        self._largest = {topic: self._limit(topic) - _SPARE for topic in ALL}
+        self._largest = {self.name(topic): self._limit(topic) - _SPARE for topic in ALL}
         self._kafka: Any = None
+
+    def name(self, topic: Topic) -> str:
+        """The topic's full name."""
+        return self._settings.kafka.prefix + topic.name
 
     def _limit(self, topic: Topic) -> int:
         return self._settings.kafka.max_message if topic.large else min(self._settings.kafka.max_message, BATCH_BYTES)
@@ -70,7 +73,7 @@ class Producer:
             raise EnvironmentFault(
                 f"the broker at {self._bootstrap} does not answer: {error}", "Start it, or name another with --kafka."
             ) from error
-        self._partitions = {name: len(cluster.partitions_for_topic(name) or ()) for name in self._names.values()}
+        self._partitions = {name: len(cluster.partitions_for_topic(name) or ()) for name in self._largest}
 
     async def stop(self) -> None:
         """Deliver what is enqueued and disconnect."""
@@ -79,25 +82,24 @@ class Producer:
 
     def partitions(self, topic: Topic) -> int:
         """How many partitions a topic has. Raises `EnvironmentFault` if it does not exist."""
-        count = self._partitions.get(self._settings.kafka.prefix + topic.name, 0)
+        count = self._partitions.get(self.name(topic), 0)
         if not count:
-            raise EnvironmentFault(
-                f"topic {self._settings.kafka.prefix}{topic.name} does not exist", "Run `fyke topics apply`."
-            )
+            raise EnvironmentFault(f"topic {self.name(topic)} does not exist", "Run `fyke topics apply`.")
         return count
 
     def largest(self, topic: Topic) -> int:
         """The most bytes key, value and headers of one message may have together."""
-        return self._largest[topic]
+        return self._largest[self.name(topic)]
 
     async def send(
         self, topic: Topic, value: bytes | None, *, key: bytes | None, partition: int, headers: Headers = ()
     ) -> asyncio.Future[RecordMetadata]:
         """Enqueue one message; await the future before acking what it came from. Raises `MessageError` if too large."""
-        self._check_size(topic, key, value, headers)
+        name = self.name(topic)
+        _check_size(name, self._largest[name], key, value, headers)
         try:
             future: asyncio.Future[RecordMetadata] = await self._kafka.send(
-                self._names[topic], value, key, partition=partition, headers=list(headers)
+                name, value, key, partition=partition, headers=list(headers)
             )
         except KafkaError as error:
             self._failed(error)
@@ -105,43 +107,48 @@ class Producer:
         future.add_done_callback(self._delivered)
         return future
 
-    async def send_all(self, topic: Topic, partition: int, items: Sequence[Item]) -> int:
-        """Send many small messages of one partition in packed batches and await them: the offset of the last one.
+    async def send_all(
+        self, topic: str, partition: int, items: Sequence[Item], headers: Headers = ()
+    ) -> list[tuple[int, int]]:
+        """Send many small messages of one partition in packed batches, in order, and await them.
 
-        They stand in the log in the order given; other senders' messages may stand between the batches.
-        Raises `MessageError` before anything is sent if one is too large.
+        `topic` is the full name; each message gets the `headers`. Returns first offset and number of messages of each
+        batch: other senders' messages may stand between them. Raises `MessageError` before anything is sent if one is
+        too large.
         """
+        largest = self._largest.get(topic, self._settings.kafka.max_message - _SPARE)
         for key, value in items:
-            self._check_size(topic, key, value, ())
+            _check_size(topic, largest, key, value, headers)
         futures: list[tuple[asyncio.Future[RecordMetadata], int]] = []
         at = 0
         try:
             while at < len(items):
-                batch, count = self._pack(items, at)
-                futures.append((await self._kafka.send_batch(batch, self._names[topic], partition=partition), count))
+                batch, count = self._pack(items, at, list(headers))
+                futures.append((await self._kafka.send_batch(batch, topic, partition=partition), count))
                 at += count
-            last = -1
-            for future, count in futures:
-                last = (await future).offset + count - 1
+            return [((await future).offset, count) for future, count in futures]
         except KafkaError as error:
             self._failed(error)
             raise
-        return last
 
-    def _pack(self, items: Sequence[Item], start: int) -> tuple[Any, int]:
-        """A closed batch of the items from `start` on, and their number. A first item is taken whatever its size."""
+    def _pack(self, items: Sequence[Item], start: int, headers: list[tuple[str, bytes]]) -> tuple[Any, int]:
+        """A closed batch of the items from `start` on, and their number. The first is taken whatever its size."""
         batch = self._kafka.create_batch()
         at = start
-        while at < len(items) and batch.append(key=items[at][0], value=items[at][1], timestamp=None) is not None:
+        while at < len(items):
+            key, value = items[at]
+            if batch.append(key=key, value=value, headers=headers, timestamp=None) is None:
+                break
             at += 1
         batch.close()
         return batch, at - start
 
-    def _check_size(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        size = len(key or b"") + len(value or b"") + sum(len(name) + len(text) for name, text in headers)
-        if size > self._largest[topic]:
-            raise MessageError(f"a message of {size} bytes is too large for {topic.name}", f"{self._largest[topic]}")
-
     def _delivered(self, future: asyncio.Future[RecordMetadata]) -> None:
         if not future.cancelled() and isinstance(error := future.exception(), Exception):
             self._failed(error)
+
+
+def _check_size(topic: str, largest: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+    size = len(key or b"") + len(value or b"") + sum(len(name) + len(text) for name, text in headers)
+    if size > largest:
+        raise MessageError("message too large", f"{size} bytes for {topic}, which takes {largest}")
