@@ -24,6 +24,9 @@ from streams.settings import Settings
 
 T = TypeVar("T")
 
+CONNECT_PATIENCE = 10.0
+"""Seconds for which the first connection is tried: somebody who mistyped an address waits for the answer."""
+
 PATIENCE = 30.0
 """Seconds for which an operation is tried again while the cluster elects, loads or restarts."""
 
@@ -64,23 +67,25 @@ _STRANGER = (
 class Admin:
     """A connection to a cluster: `async with Admin(bootstrap, settings) as admin`. Raises `EnvironmentFault`."""
 
-    def __init__(self, bootstrap: str, settings: Settings, patience: float = PATIENCE) -> None:
+    def __init__(self, bootstrap: str, settings: Settings, patience: float | None = None) -> None:
         self._bootstrap = bootstrap
         self._settings = settings
-        self._patience = patience
+        self._patience = patience or CONNECT_PATIENCE
+        self._patience_connected = patience or PATIENCE
         self._client: Any = None
         self._consumer: Any = None
 
     async def __aenter__(self) -> Self:
         await self._try("connect", self._connect)
+        self._patience = self._patience_connected
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for part in (self._consumer, self._client):
-            if part is not None:
-                await (part.stop() if part is self._consumer else part.close())
+        if self._consumer is not None:
+            await self._consumer.stop()
+        await self._client.close()
 
     # Topics
 
@@ -133,16 +138,20 @@ class Admin:
             return None
         return await self._try(f"read {topic}", lambda: self._read_last(topic, ends[0]))
 
-    async def wait_for_leaders(self) -> None:
-        """Return when the cluster takes writes: it has a controller, and every partition has a leader."""
+    async def wait_for_leaders(self, *names: str) -> None:
+        """Return when the cluster takes writes: it has a controller, and every partition has a leader.
+
+        `names`: topics that must be among them, by their full names.
+        """
 
         async def look() -> None:
             cluster = await self._client.describe_cluster()
             if not cluster["brokers"] or cluster["controller_id"] < 0:
                 raise kafka_errors.LeaderNotAvailableError
-            for topic in await self._client.describe_topics(None):
-                if any(partition["leader"] < 0 for partition in topic["partitions"]):
-                    raise kafka_errors.LeaderNotAvailableError(topic["topic"])
+            found = await self._client.describe_topics(None)
+            led = {t["topic"] for t in found if t["partitions"] and all(p["leader"] >= 0 for p in t["partitions"])}
+            if len(led) < len(found) or not led.issuperset(names):
+                raise kafka_errors.LeaderNotAvailableError
 
         await self._try("wait for leaders", look)
 
@@ -237,6 +246,7 @@ class Admin:
                         _raise_for(code, detail[0] if detail else "")
 
             await self._try(f"create topic {plan.name}", create)
+        await self.wait_for_leaders(*(plan.name for plan in plans))
 
     async def _correct(self, plan: TopicPlan) -> list[str]:
         """Set the settings of a topic that differ; those set on it by others stay (AlterConfigs replaces all)."""
@@ -317,7 +327,7 @@ class Admin:
         return found
 
     async def _try(self, operation: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Make the call, again for PATIENCE while the cluster is busy with itself; errors as `EnvironmentFault`."""
+        """Make the call; again, within the patience, while the cluster is busy with itself. `EnvironmentFault`."""
         deadline = time.monotonic() + self._patience
         while True:
             try:

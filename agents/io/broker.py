@@ -25,7 +25,7 @@ import msgspec
 
 from agents.io import kraft, process
 from agents.io.admin import wait_until_serving
-from agents.io.java import Say, prepare, silent
+from agents.io.java import Runtime, Say, prepare, silent
 from agents.io.locks import Hold, exclusive
 from streams.errors import EnvironmentFault
 from streams.settings import Settings
@@ -83,12 +83,15 @@ class EmbeddedBroker:
         self._say = say
         self._layout = kraft.Layout(settings.worker.state.absolute() / "broker")
         self._hold: Hold | None = None
+        self._runtime: Runtime | None = None
 
     def ensure(self, *, persistent: bool = False) -> str:
         """Attach to the running broker or start it; its bootstrap address. Counts this process as a user.
 
         `persistent`: it goes on after its last user has left. Raises `EnvironmentFault`.
         """
+        if not self.alive():
+            self._prepare()  # a download takes long: not while the lock keeps others waiting
         with self._locked():
             new = self._register()
             try:
@@ -212,10 +215,10 @@ class EmbeddedBroker:
         """Start the JVM, on the ports of `last` where they are free."""
         if shutil.disk_usage(self._layout.root).free < kraft.FREE_BYTES:
             raise kraft.disk_full(self._layout.root)
-        runtime = prepare(self._settings, self._say)
+        runtime = self._prepare()
         self._say("Starting the embedded Kafka broker")
         port, controller = self._choose_ports(last, keep=keep_ports)
-        kraft.write_files(self._layout, port, controller, self._settings.kafka.max_message)
+        kraft.write_files(self._layout, port, controller, self._settings)
         with self._layout.log.open("ab") as log:
             log_start = log.tell()
             child = subprocess.Popen(
@@ -226,6 +229,10 @@ class EmbeddedBroker:
             instance = Instance(child.pid, process.identity(child.pid), port, controller, last.persistent, log_start)
         self._save(instance)
         return instance
+
+    def _prepare(self) -> Runtime:
+        self._runtime = self._runtime or prepare(self._settings, self._say)
+        return self._runtime
 
     def _choose_ports(self, last: Instance, *, keep: bool) -> tuple[int, int]:
         """The broker's and the controller's port. Raises `EnvironmentFault` where the broker's is fixed and taken."""

@@ -249,13 +249,16 @@ def _with_jgo(wanted: list[Pin], work: Path) -> None:
         raise AssertionError("unreachable")
 
     (work / "jars").mkdir()
+    pool = ThreadPoolExecutor(8)
     try:
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(bring, wanted))
+        for delivered in [pool.submit(bring, pin) for pin in wanted]:
+            delivered.result()
     except (OSError, RuntimeError) as error:  # requests' exceptions are OSErrors
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise
         raise _Unavailable(f"jgo: {_first_line(error)}") from error
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _with_maven(wanted: list[Pin], work: Path) -> None:

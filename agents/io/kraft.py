@@ -10,6 +10,7 @@ import base64
 import errno
 import os
 import random
+import re
 import socket
 import uuid
 from dataclasses import dataclass
@@ -17,12 +18,13 @@ from pathlib import Path
 
 from agents.io.java import Runtime
 from streams.errors import EnvironmentFault
-from streams.settings import MiB
+from streams.settings import MiB, Settings
 
 HOST = "127.0.0.1"
 FREE_BYTES = 500 * MiB  # less than this on the disk: the broker is not started
 
 _LOG_LIMIT = 4 * MiB
+_ERROR = re.compile(r"\b(ERROR|FATAL)\b|(Exception|Error)\b")
 _LOWEST_PORT = 20_000
 _OVERHEAD = 64 * 1024  # of a record batch around the largest value: headers, key, compression of the incompressible
 
@@ -93,8 +95,8 @@ def free_port(taken: int = 0) -> int:
         return int(probe.getsockname()[1])
 
 
-def write_files(layout: Layout, port: int, controller: int, max_message: int) -> None:
-    """Write what the node reads at its start; data that is there stays. `max_message` in bytes. Raises OSError."""
+def write_files(layout: Layout, port: int, controller: int, settings: Settings) -> None:
+    """Write what the node reads at its start; data that is there stays. Raises OSError."""
     layout.data.mkdir(parents=True, exist_ok=True)
     layout.scratch.mkdir(exist_ok=True)
     for leftover in layout.scratch.iterdir():  # native libraries that a killed JVM left behind
@@ -107,13 +109,16 @@ def write_files(layout: Layout, port: int, controller: int, max_message: int) ->
                 "Remove it with `fyke clean`, or name another folder with --state.",
             )
         _write_durably(meta, f"version=1\ncluster.id={_new_id()}\nnode.id=1\ndirectory.id={_new_id()}\n")
-    text = "".join(f"{key}={value}\n" for key, value in _properties(layout, port, controller, max_message).items())
+    text = "".join(f"{key}={value}\n" for key, value in _properties(layout, port, controller, settings).items())
     layout.properties.write_text(text)
     if layout.log.exists() and layout.log.stat().st_size > _LOG_LIMIT:
         layout.log.replace(layout.log.with_suffix(".log.1"))
 
 
-def _properties(layout: Layout, port: int, controller: int, max_message: int) -> dict[str, str | int]:
+def _properties(layout: Layout, port: int, controller: int, settings: Settings) -> dict[str, str | int]:
+    largest = settings.kafka.max_message + _OVERHEAD
+    # One request may carry the largest message of every partition; a request beyond the limit is never taken.
+    requests = max(settings.broker.heap // 3, settings.kafka.partitions * largest)
     return {
         "process.roles": "broker,controller",
         "node.id": 1,
@@ -152,8 +157,12 @@ def _properties(layout: Layout, port: int, controller: int, max_message: int) ->
         # After kill -9 the controller refuses the new incarnation until the old one's session ends (default 9 s).
         "broker.session.timeout.ms": 2000,
         "broker.heartbeat.interval.ms": 300,
-        "message.max.bytes": max_message + _OVERHEAD,
-        "replica.fetch.max.bytes": max_message + _OVERHEAD,
+        "message.max.bytes": largest,
+        "replica.fetch.max.bytes": largest,
+        # Requests that were read and not yet handled: beyond this no more is read from any connection. Without it a
+        # few producers of large pages at once are more than the heap holds.
+        "queued.max.request.bytes": requests,
+        "socket.request.max.bytes": requests,
     }
 
 
@@ -201,8 +210,8 @@ def explain_death(layout: Layout, since: int) -> EnvironmentFault:
     ):  # fmt: skip
         if sign in text:
             return EnvironmentFault(f"{problem} (log: {layout.log})", remedy)
-    lines = [line for line in text.splitlines() if line.strip()][-15:]
-    detail = "".join(f"\n    {line[:300]}" for line in lines) or " nothing was logged (killed?)"
+    lines = [line[:300] for line in text.splitlines() if _ERROR.search(line)][-10:]
+    detail = "".join(f"\n    {line}" for line in lines) or " its log does not say why (killed from outside?)"
     return EnvironmentFault(f"the embedded broker ended:{detail}", f"Its log is {layout.log}.")
 
 
