@@ -30,7 +30,7 @@ lint: setup-dev
 	@.venv/bin/ruff format --check --quiet . || { .venv/bin/ruff format --check .; exit 1; }
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/mypy --no-error-summary
-	@.venv/bin/lint-imports --no-logo --no-timing >.venv/lint-imports.txt 2>&1 || { cat .venv/lint-imports.txt; exit 1; }
+	@.venv/bin/lint-imports --no-logo >.venv/lint-imports.txt 2>&1 || { cat .venv/lint-imports.txt; exit 1; }
 
 conformance: setup-dev ## the suites of others: URLs, robots.txt, encodings, …
 	@$(PYTEST) tests/conformance $(ARGS)
