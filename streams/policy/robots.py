@@ -238,13 +238,14 @@ def _naming(agent: str) -> re.Pattern[bytes]:
 # --- comparing paths
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9\-._~!&()+,/:;=?@\[\]]*")
+_STARS_AT_END: Final = re.compile(r"(?<![*$])\*+\Z")  # after a `$` they keep it from meaning the end
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7F]")
 _ENCODED: Final = re.compile(r"[^A-Za-z0-9\-._~!&()+,/:;=?@\[\]%*$]")
 
 
 def _percent_encoded(path: bytes) -> str:
     """A rule's path with octets outside ASCII percent-encoded (RFC 9309 §2.2.2): what its length is measured in."""
-    text = path.rstrip(b"*").decode("latin-1") or "*"
+    text = _STARS_AT_END.sub("", path.decode("latin-1")) or "*"
     return _BEYOND_ASCII.sub(_escape, text)
 
 
