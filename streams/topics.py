@@ -24,6 +24,7 @@ class Topic:
     cleanup: Literal["delete", "compact"] = "delete"
     single: bool = False
     large: bool = False
+    stamped: bool = False  # the broker's time on every record instead of the producer's
 
     def configs(self, max_message: int) -> dict[str, str]:
         """Topic settings for the broker; `max_message` in bytes applies to topics that carry bodies."""
@@ -32,6 +33,8 @@ class Topic:
             settings |= {"min.compaction.lag.ms": str(HOUR), "delete.retention.ms": str(7 * DAY)}
         else:
             settings["retention.ms"] = str(self.retention)
+        if self.stamped:
+            settings["message.timestamp.type"] = "LogAppendTime"
         if self.large:
             settings["max.message.bytes"] = str(max_message)
         return settings
@@ -47,7 +50,7 @@ FAILURES = Topic("failures", "URL", "one failure", "frontier, any agent", "expor
 CRAWLS = Topic("crawls", "crawl id", "crawl definitions", "command line, frontier", "every worker", FOREVER,
                cleanup="compact", single=True)  # fmt: skip
 PROGRESS = Topic("progress", "shard", "the frontier's counters", "frontier", "frontier, command line", FOREVER,
-                 cleanup="compact", single=True)  # fmt: skip
+                 cleanup="compact", single=True, stamped=True)  # fmt: skip
 CHANGELOG = Topic("frontier-rows-changelog", "row key", "the frontier's rows", "frontier", "frontier", FOREVER,
                   cleanup="compact", large=True)  # fmt: skip
 DEPLOYMENT = Topic("deployment", "fixed", "what is pinned with the topics", "topics apply", "every worker", FOREVER,

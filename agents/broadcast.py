@@ -1,0 +1,168 @@
+"""What every worker knows: crawl definitions and the shards' progress, folded from two compacted topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from streams.codecs import decode, encode
+from streams.errors import MessageError
+from streams.messages import DEFAULT_CRAWL, CrawlCounts, CrawlDefinition, Progress
+from streams.settings import Settings
+from streams.topics import CRAWLS, PROGRESS, Topic
+
+DEFAULT_DEFINITION = CrawlDefinition(id=DEFAULT_CRAWL, endless=True, depth=0)
+"""The crawl of seeds that name none: fetches exactly what is produced."""
+
+Send = Callable[[Topic, bytes, bytes], Awaitable[None]]
+"""Sends value under key to partition 0 of a topic and returns when it is durable."""
+
+
+class Crawls(Mapping[str, CrawlDefinition]):
+    """Crawl definitions by id. Of two updates with one version the first in the log holds, for every reader alike."""
+
+    def __init__(self) -> None:
+        self._definitions: dict[str, CrawlDefinition] = {DEFAULT_CRAWL: DEFAULT_DEFINITION}
+
+    def __getitem__(self, crawl_id: str) -> CrawlDefinition:
+        return self._definitions[crawl_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._definitions)
+
+    def __len__(self) -> int:
+        return len(self._definitions)
+
+    def fold(self, record: ConsumerRecord) -> None:
+        """Take one record of `crawls`; what cannot be read is left to `fyke doctor`, it has no reader to wait for."""
+        crawl_id = (record.key or b"").decode("utf-8", "replace")
+        if record.value is None:
+            self._definitions.pop(crawl_id, None)
+            return
+        try:
+            definition = decode(CrawlDefinition, record.value)
+        except MessageError:
+            return
+        if definition.id != crawl_id:
+            return
+        known = self._definitions.get(crawl_id)
+        if known is None or known is DEFAULT_DEFINITION or definition.version > known.version:
+            self._definitions[crawl_id] = definition
+
+
+class Board(dict[int, Progress]):
+    """The newest progress of each shard."""
+
+    def fold(self, record: ConsumerRecord) -> None:
+        """Take one record of `progress`."""
+        try:
+            progress = decode(Progress, record.value)
+        except MessageError:
+            return
+        known = self.get(progress.shard)
+        if known is None or progress.epoch >= known.epoch:
+            self[progress.shard] = progress
+
+    def totals(self, crawl: str) -> CrawlCounts:
+        """A crawl's numbers over all shards."""
+        reports = [report.crawls[crawl] for report in self.values() if crawl in report.crawls]
+        numbers = {
+            name: sum(getattr(counts, name) for counts in reports)
+            for name in CrawlCounts.__struct_fields__
+            if name not in ("failures", "exclusions")
+        }
+        return CrawlCounts(
+            **numbers,
+            failures=_added(counts.failures for counts in reports),
+            exclusions=_added(counts.exclusions for counts in reports),
+        )
+
+    def pages_elsewhere(self, shard: int) -> dict[str, int]:
+        """Pages of each crawl that the other shards count."""
+        pages: dict[str, int] = {}
+        for other, report in self.items():
+            if other != shard:
+                for crawl, counts in report.crawls.items():
+                    pages[crawl] = pages.get(crawl, 0) + counts.done + counts.fetched
+        return pages
+
+
+def _added(parts: Iterator[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, number in part.items():
+            total[name] = total.get(name, 0) + number
+    return total
+
+
+class Broadcast:
+    """Reads `crawls` (and `progress` where asked) from the beginning and stays with them. Belongs to no group."""
+
+    def __init__(self, bootstrap: str, settings: Settings, *, progress: bool = False) -> None:
+        self.crawls = Crawls()
+        self.board = Board()
+        self._bootstrap = bootstrap
+        self._prefix = settings.kafka.prefix
+        self._folds = {self._prefix + CRAWLS.name: self.crawls.fold}
+        if progress:
+            self._folds[self._prefix + PROGRESS.name] = self.board.fold
+        self._partitions = [TopicPartition(name, 0) for name in self._folds]
+        self._task: asyncio.Task[None] | None = None
+        self._consumer: AIOKafkaConsumer | None = None
+        self._folded: dict[TopicPartition, int] = {}
+
+    async def start(self) -> None:
+        """Connect, read up to the present, and go on reading in the background."""
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest",
+            fetch_max_wait_ms=500,
+        )  # fmt: skip
+        await self._consumer.start()
+        self._consumer.assign(self._partitions)
+        self._task = asyncio.create_task(self._read(self._consumer), name="broadcast")
+        await self.catch_up()
+
+    async def stop(self) -> None:
+        """Stop reading."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._consumer is not None:
+            await self._consumer.stop()
+
+    async def catch_up(self) -> None:
+        """Return when everything that is in the topics now has been folded. Raises what ended the reading."""
+        if self._consumer is None or self._task is None:
+            raise RuntimeError("start() first")
+        consumer, task = self._consumer, self._task
+        ends = await consumer.end_offsets(self._partitions)
+        while any(self._folded.get(partition, -1) < end for partition, end in ends.items()):
+            if task.done():
+                task.result()
+            await asyncio.sleep(0.005)
+
+    async def _read(self, consumer: AIOKafkaConsumer) -> None:
+        while True:
+            # Positions, not offsets of records: a compacted topic may end in a gap.
+            self._folded = {partition: await consumer.position(partition) for partition in self._partitions}
+            for partition, records in (await consumer.getmany(timeout_ms=500)).items():
+                for record in records:
+                    self._folds[partition.topic](record)
+
+
+async def publish(
+    crawls: Crawls, definition: CrawlDefinition, send: Send, catch_up: Callable[[], Awaitable[None]]
+) -> bool:
+    """Publish an update that carries the next version; False if somebody else's update of that version came first.
+
+    Compaction could keep the loser of such a race as the key's last record: the loser writes the winner again.
+    """
+    await send(CRAWLS, definition.id.encode(), encode(definition))
+    await catch_up()
+    winner = crawls[definition.id]
+    if winner == definition:
+        return True
+    await send(CRAWLS, winner.id.encode(), encode(winner))
+    return False

@@ -1,0 +1,304 @@
+"""Frontier: `inbox` → `fetches`, `failures`, `inbox`. A thin shell: one actor per shard around `streams.frontier`.
+
+Order of writes in a turn, each durable before the next: candidates and failures → rows → orders → ack. If any of it
+fails or the shard has moved, the shard's memory is dropped and loaded again before the next turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from streams import messages as m
+from streams.codecs import decode_inbox, encode
+from streams.errors import MessageError, NewerSchemaError, OwnershipLost
+from streams.frontier.index import FrontierIndexer
+from streams.frontier.release import ShardConfig
+from streams.frontier.shard import Shard
+from streams.policy.urls import politeness_key
+from streams.state.table import RowTable
+from streams.topics import FAILURES, FETCHES, INBOX, PROGRESS, Topic, page_partition, shard_of
+
+if TYPE_CHECKING:
+    from agents.broadcast import Broadcast
+    from agents.clock import BrokerClock
+    from agents.delivery import Batch, Delivery, Slot
+    from streams.frontier.turn import Turn
+    from streams.settings import Frontier
+
+log = logging.getLogger(__name__)
+
+TABLE = "rows"
+"""Faust names the changelog after it: `streams.topics.CHANGELOG`."""
+PUBLISH_EVERY = 1.0
+"""Seconds between two progress records of a shard that changes; at once when a crawl has nothing open any more."""
+RECLAIM_PAUSE = 0.5
+
+
+class FrontierStage:
+    """Owns the shards assigned to this process."""
+
+    name = "frontier"
+    topics: tuple[Topic, ...] = (INBOX,)
+
+    def __init__(self, settings: Frontier, broadcast: Broadcast, clock: BrokerClock) -> None:
+        self._settings = settings
+        self._broadcast = broadcast
+        self._clock = clock
+        self._actors: dict[int, Actor] = {}
+        self.started = asyncio.Event()
+
+    async def start(self, delivery: Delivery) -> None:
+        """Make the table; its partitions come and go with those of `inbox`."""
+        self._delivery = delivery
+        self._table = RowTable(
+            delivery.app, name=TABLE, indexer=FrontierIndexer(), settings=self._settings, writer=delivery.changelog,
+            partitions=delivery.partitions(INBOX),
+        )  # fmt: skip
+        delivery.app.tables.add(self._table)
+        self.started.set()
+
+    async def assigned(self, partitions: frozenset[tuple[str, int]]) -> None:
+        """Start an actor for each shard; each claims its epoch before its first turn."""
+        for topic, partition in partitions:
+            if topic == INBOX.name:
+                self._actors[partition] = self._actor(partition)
+
+    def revoked(self) -> None:
+        """Stop all actors at once; what they had not acked is read again by the next owner."""
+        for actor in self._actors.values():
+            actor.cancel()
+        self._actors.clear()
+
+    async def batch(self, batch: Batch) -> None:
+        """Hand a batch to its shard; waits while the shard has enough to do."""
+        slot = self._delivery.slot(batch, batch.first, batch.last)
+        actor = self._actors.get(batch.partition)
+        if actor is not None:
+            await actor.put(batch, slot)
+
+    async def drain(self) -> None:
+        """Let every shard apply what it was given."""
+        await asyncio.gather(*(actor.idle() for actor in self._actors.values()))
+
+    async def stop(self) -> None:
+        """Stop the actors."""
+        self.revoked()
+
+    def shards(self) -> dict[int, Shard]:
+        """The shards that are loaded, by number."""
+        return {number: actor.shard for number, actor in self._actors.items() if actor.shard is not None}
+
+    def _actor(self, partition: int) -> Actor:
+        config = ShardConfig(
+            shard=partition,
+            politeness=self._settings.politeness,
+            release_floor=self._settings.release_floor,
+            release_seconds=self._settings.release_seconds,
+            answer_timeout=self._settings.answer_timeout,
+        )
+        actor = Actor(config, self._settings.turn, self._delivery, self._table, self._broadcast, self._clock)
+        actor.start()
+        return actor
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A batch that was taken, its messages read when its turn comes."""
+
+    batch: Batch
+    slot: Slot
+    messages: list[tuple[int, m.Inbox]] | None = None
+
+
+@dataclass(slots=True)
+class Actor:
+    """One shard and its inbox."""
+
+    config: ShardConfig
+    turn_limit: int
+    delivery: Delivery
+    table: RowTable
+    broadcast: Broadcast
+    clock: BrokerClock
+    shard: Shard | None = None
+    _inbox: deque[Waiting] = field(default_factory=deque)
+    _waiting: int = 0
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _room: asyncio.Event = field(default_factory=asyncio.Event)
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _task: asyncio.Task[None] | None = None
+    _published: float = 0.0
+    _last: bytes = b""
+    _open: frozenset[str] = frozenset()
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._room.set()
+        self._task = asyncio.create_task(self._run(), name=f"shard-{self.config.shard}")
+        self._task.add_done_callback(self._ended)
+
+    def cancel(self) -> None:
+        """Stop at once."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def put(self, batch: Batch, slot: Slot) -> None:
+        """Take a batch; waits while two turns' worth is already waiting."""
+        self._inbox.append(Waiting(batch, slot))
+        self._waiting += len(batch.records)
+        self._idle.clear()
+        self._wake.set()
+        if self._waiting > 2 * self.turn_limit:
+            self._room.clear()
+            await self._room.wait()
+
+    async def idle(self) -> None:
+        """Return when everything that was put has been applied."""
+        if self._inbox:
+            await self._idle.wait()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.delivery.fatal(error)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                self.shard = None
+                self.shard = shard = await self._load()
+                await self._turns(shard)
+            except OwnershipLost as error:
+                log.info("shard %d: %s; loading it again", self.config.shard, error)
+                await asyncio.sleep(RECLAIM_PAUSE)  # revoked() cancels this where the shard has really moved
+
+    async def _load(self) -> Shard:
+        epoch = await self.table.claim(self.config.shard)
+        store = self.table.store(self.config.shard)
+        shard = Shard(self.config, store, epoch, self.broadcast.crawls)
+        first = self._inbox[0].batch.first if self._inbox else None
+        shard.position = first if first is not None else self.delivery.position(INBOX, self.config.shard)
+        self._last = b""
+        await self._publish(shard)
+        return shard
+
+    async def _turns(self, shard: Shard) -> None:
+        while True:
+            taken = self._take()
+            messages = [message for waiting in taken for message in await self._read(waiting)]
+            await self._know(messages)
+            turn = shard.turn(messages, self.clock.now(), self.broadcast.board.pages_elsewhere(self.config.shard))
+            await self._write(turn)
+            self._done(taken)
+            await self._publish_in_time(shard)
+            if not self._inbox:
+                await self._sleep(shard)
+
+    def _take(self) -> list[Waiting]:
+        """The next batches, up to a turn's worth; they stay in the inbox until the turn is durable."""
+        taken: list[Waiting] = []
+        records = 0
+        for waiting in self._inbox:
+            if taken and records + len(waiting.batch.records) > self.turn_limit:
+                break
+            taken.append(waiting)
+            records += len(waiting.batch.records)
+        return taken
+
+    def _done(self, taken: Sequence[Waiting]) -> None:
+        for waiting in taken:
+            self._inbox.popleft()
+            self._waiting -= len(waiting.batch.records)
+            waiting.slot.done()
+        if self._waiting <= self.turn_limit:
+            self._room.set()
+        if not self._inbox:
+            self._idle.set()
+
+    async def _read(self, waiting: Waiting) -> list[tuple[int, m.Inbox]]:
+        """The messages of a batch; one that cannot be read costs itself only."""
+        if waiting.messages is None:
+            messages: list[tuple[int, m.Inbox]] = []
+            for record in waiting.batch.records:
+                try:
+                    messages.append((record.offset, decode_inbox(record.value)))
+                except NewerSchemaError as error:
+                    self.delivery.fatal(error)
+                except MessageError as error:
+                    await self.delivery.unreadable(waiting.batch, record, error.reason)
+            waiting.messages = messages
+        return waiting.messages
+
+    async def _know(self, messages: Iterable[tuple[int, m.Inbox]]) -> None:
+        """A message may name a crawl whose definition is newer than what was read: read on before deciding."""
+        crawls = self.broadcast.crawls
+        if any(crawl not in crawls for _, message in messages for crawl in _crawls_of(message)):
+            await self.broadcast.catch_up()
+
+    async def _write(self, turn: Turn) -> None:
+        await self._effects(turn)
+        if rows := turn.rows():
+            await self.table.put_many(self.config.shard, rows)
+        if turn.orders:
+            partitions = self.delivery.partitions(FETCHES)
+            by_partition: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
+            for order in turn.orders:
+                items = by_partition.setdefault(shard_of(order.host, partitions), [])
+                items.append((order.host.encode(), encode(order)))
+            await asyncio.gather(*(self.delivery.send_all(FETCHES, p, items) for p, items in by_partition.items()))
+
+    async def _effects(self, turn: Turn) -> None:
+        """What the input causes in other topics: it must be durable before the rows that close their causes."""
+        sent: list[Any] = []
+        shards = self.delivery.partitions(INBOX)
+        for item in turn.candidates:
+            target = shard_of(politeness_key(item.url, self.config.politeness), shards)
+            sent.append(await self.delivery.send(INBOX, encode(m.Candidates(items=(item,))), partition=target))
+        partitions = self.delivery.partitions(FAILURES)
+        for failure in turn.failures:
+            target = page_partition(failure.url, partitions)
+            sent.append(await self.delivery.send(FAILURES, encode(failure), key=failure.url.encode(), partition=target))
+        await asyncio.gather(*sent)
+
+    async def _sleep(self, shard: Shard) -> None:
+        """Until a message comes or something waits no longer."""
+        self._wake.clear()
+        wait = (shard.wake_at() - self.clock.now()) / 1000
+        if self._unpublished(shard):
+            wait = min(wait, PUBLISH_EVERY)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), min(max(wait, 0.0), 30.0))
+
+    def _unpublished(self, shard: Shard) -> bool:
+        return encode(shard.progress(0)) != self._last
+
+    async def _publish_in_time(self, shard: Shard) -> None:
+        now = asyncio.get_running_loop().time()
+        still_open = frozenset(crawl for crawl, tally in shard.tallies.items() if tally.open)
+        ended = self._open - still_open
+        self._open = still_open
+        if (ended or now - self._published >= PUBLISH_EVERY) and self._unpublished(shard):
+            await self._publish(shard)
+
+    async def _publish(self, shard: Shard) -> None:
+        """Publish progress; the broker's time stamp on it keeps our clock."""
+        self._last = encode(shard.progress(0))
+        self._published = asyncio.get_running_loop().time()
+        sent = self.clock.mark()
+        value = encode(shard.progress(self.clock.now()))
+        future = await self.delivery.send(PROGRESS, value, key=str(self.config.shard).encode(), partition=0)
+        metadata = await future
+        self.clock.observe(sent, metadata.timestamp)
+
+
+def _crawls_of(message: m.Inbox) -> Iterable[str]:
+    if isinstance(message, m.Links | m.Command):
+        return (message.crawl,)
+    if isinstance(message, m.Candidates):
+        return {item.crawl for item in message.items}
+    return ()

@@ -1,0 +1,158 @@
+"""What happens to a URL that somebody names: seeds, links, redirect targets, redrives.
+
+The row is the claim: a URL without a row gets one; a URL with a row is new only when the rules of visits say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from streams.frontier.rows import ROW_SCHEMA, State, UrlRow
+from streams.frontier.turn import Turn
+from streams.messages import DEFAULT_PRIORITY, Candidate, Command, CrawlDefinition, Links, Origin
+from streams.policy.scope import compile_scope
+from streams.policy.urls import PolitenessMode, politeness_key
+
+replace = msgspec.structs.replace
+ORDER_BITS = 12
+"""Items of one message are told apart by this many bits of `seq`: PACK_ITEMS < 4096."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Admits URLs into a shard. `politeness`: host | domain."""
+
+    politeness: PolitenessMode
+
+    def candidate(self, turn: Turn, item: Candidate, crawl: CrawlDefinition, seq: int) -> None:
+        """A seed or a redirect target."""
+        row = turn.url(item.fingerprint)
+        if item.origin is not None and row is not None and _replayed(item.origin, row.origins):
+            return
+        tally = turn.tallies[crawl.id]
+        tally.activity += 1
+        excluded = _excluded(item, crawl)
+        if row is None:
+            turn.put(item.fingerprint, self._new(item, seq, excluded))
+            return
+        origins = _with_origin(row.origins, item.origin)
+        if not row.open and _reopens(item, row, crawl, turn.now, excluded):
+            again = _next_visit(row, seq, min(row.depth, item.depth), item.priority)
+            turn.put(item.fingerprint, replace(again, headers=item.headers, meta=item.meta, origins=origins,
+                                               parent=item.parent, via=item.via))  # fmt: skip
+            return
+        tally.duplicates += 1
+        depth = min(row.depth, item.depth) if row.open else row.depth
+        if origins != row.origins or depth != row.depth:
+            turn.put(item.fingerprint, replace(row, origins=origins, depth=depth))
+
+    def links(self, turn: Turn, pack: Links, crawl: CrawlDefinition, seq: int) -> None:
+        """A pack of links of one crawl; the parser has already applied scope and depth."""
+        joined = pack.fingerprints
+        fingerprints = [joined[i : i + 16] for i in range(0, len(joined), 16)]
+        turn.load(fingerprints)
+        tally = turn.tallies[crawl.id]
+        tally.activity += 1
+        at = 0
+        for parent in pack.parents:
+            for i in range(at, min(at + parent.count, len(fingerprints))):
+                fingerprint = fingerprints[i]
+                row = turn.url(fingerprint)
+                if row is None:
+                    turn.put(fingerprint, self._linked(pack.urls[i], crawl.id, parent.depth, parent.url, seq + i))
+                elif self._known(turn, fingerprint, row, crawl, parent.depth, seq + i):
+                    tally.duplicates += 1
+            at += parent.count
+
+    def command(self, turn: Turn, command: Command, seq: int) -> None:
+        """`redrive`: open the visit it names for a URL that ended; a replay names a visit that is open already."""
+        row = turn.url(command.fingerprint)
+        if row is None or row.open or command.visit != row.visit + 1:
+            return
+        turn.tallies[command.crawl].activity += 1
+        turn.put(command.fingerprint, _next_visit(row, seq, row.depth, row.priority))
+
+    def _linked(self, url: str, crawl: str, depth: int, parent: str, seq: int) -> UrlRow:
+        host = politeness_key(url, self.politeness)
+        return UrlRow(
+            ROW_SCHEMA, State.WAITING, crawl, url, host, 1, 0, depth, DEFAULT_PRIORITY, seq, parent=parent
+        )  # fmt: skip
+
+    def _new(self, item: Candidate, seq: int, excluded: str) -> UrlRow:
+        return UrlRow(
+            ROW_SCHEMA, State.EXCLUDED if excluded else State.WAITING, item.crawl, item.url,
+            politeness_key(item.url, self.politeness), 1, 0, item.depth, item.priority, seq,
+            parent=item.parent, via=item.via, outcome=excluded, headers=item.headers, meta=item.meta,
+            origins=_with_origin((), item.origin), traceparent=item.traceparent,
+        )  # fmt: skip
+
+    def _known(self, turn: Turn, fingerprint: bytes, row: UrlRow, crawl: CrawlDefinition, depth: int, seq: int) -> bool:
+        """A link to a URL that has a row; whether it counts as a duplicate."""
+        if _kept_out_on_the_way(row) or _window_passed(row, crawl, turn.now):
+            turn.put(fingerprint, _next_visit(row, seq, min(row.depth, depth), row.priority))
+            return False
+        if depth >= row.depth:
+            return True
+        if row.state is State.DONE and brings_links_into_reach(row.depth, depth, crawl):
+            turn.put(fingerprint, _next_visit(row, seq, depth, row.priority))
+            return False
+        turn.put(fingerprint, replace(row, depth=depth))
+        return True
+
+
+def brings_links_into_reach(old: int, new: int, crawl: CrawlDefinition) -> bool:
+    """Whether links of a page handled at depth `old` are reached only when it counts as depth `new`.
+
+    With a depth limit any shorter way matters: the page's links enter one level higher, and so do theirs.
+    """
+    return crawl.depth is not None and new < old
+
+
+def _excluded(item: Candidate, crawl: CrawlDefinition) -> str:
+    """The rule that keeps a candidate out, "" for none. The crawl's state is not asked here: see `Shard`."""
+    if crawl.depth is not None and item.depth > crawl.depth:
+        return "depth"
+    return compile_scope(crawl.scope)(item.url)
+
+
+def _reopens(item: Candidate, row: UrlRow, crawl: CrawlDefinition, now: int, excluded: str) -> bool:
+    """Whether a candidate opens a new visit of a URL whose last visit has ended."""
+    if excluded:
+        return False
+    if item.refetch or _kept_out_on_the_way(row) or (row.state is State.EXCLUDED and item.origin is not None):
+        return True
+    if row.state is State.DONE and brings_links_into_reach(row.depth, item.depth, crawl):
+        return True
+    return _window_passed(row, crawl, now)
+
+
+def _window_passed(row: UrlRow, crawl: CrawlDefinition, now: int) -> bool:
+    return not row.open and crawl.endless and now - row.visited >= crawl.seen_ttl * 1000
+
+
+def _kept_out_on_the_way(row: UrlRow) -> bool:
+    """Whether only the way on which the URL was met (too deep, a redirect out of scope) kept it out."""
+    return row.state is State.EXCLUDED and (row.outcome == "depth" or row.outcome.startswith("scope"))
+
+
+def _next_visit(row: UrlRow, seq: int, depth: int, priority: int) -> UrlRow:
+    return replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, depth=depth, priority=priority, seq=seq,
+                   due=0, outcome="", status=0, page=None)  # fmt: skip
+
+
+def _replayed(origin: Origin, taken: tuple[Origin, ...]) -> bool:
+    """Whether a seed at this position was taken before: positions of one partition only grow."""
+    return any(
+        (origin.offset, origin.index) <= (seen.offset, seen.index)
+        for seen in taken
+        if (seen.topic, seen.partition) == (origin.topic, origin.partition)
+    )
+
+
+def _with_origin(taken: tuple[Origin, ...], origin: Origin | None) -> tuple[Origin, ...]:
+    if origin is None:
+        return taken
+    others = tuple(o for o in taken if (o.topic, o.partition) != (origin.topic, origin.partition))
+    return (*others, origin)

@@ -1,0 +1,74 @@
+"""The local order of waiting rows, and counters, both derived from rows alone.
+
+The store writes these entries in the same batch as the row, also while it recovers, from the old row to the new one: so
+they cannot drift. An entry is still only a hint: whoever follows one reads the row before acting.
+
+Entries: `q host NUL crawl NUL urgency seq` → fingerprint (waiting, due now), `d due fingerprint` (waiting until due),
+`f since fingerprint` (fetched, not parsed). Numbers are big-endian so that bytes sort as numbers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from streams.frontier.rows import URL_KEY, State, UrlRow, decode_url_row
+
+QUEUE = b"q"
+DUE = b"d"
+UNPARSED = b"f"
+_STATE_NAMES = {state: state.name.lower() for state in State}
+
+
+def queue_prefix(host: str, crawl: str) -> bytes:
+    """Prefix of all entries of one crawl's URLs on one host."""
+    return QUEUE + host.encode() + b"\0" + crawl.encode() + b"\0"
+
+
+def queue_entry(row: UrlRow) -> bytes:
+    """Key of a waiting row's entry: most urgent first, then in order of arrival."""
+    return queue_prefix(row.host, row.crawl) + bytes((9 - row.priority,)) + row.seq.to_bytes(8, "big")
+
+
+def timed_entry(kind: bytes, at: int, fingerprint: bytes) -> bytes:
+    """Key of an entry ordered by time (ms)."""
+    return kind + at.to_bytes(8, "big") + fingerprint
+
+
+def split_queue_entry(key: bytes) -> tuple[str, str]:
+    """Host and crawl of a queue entry."""
+    host, crawl, _ = key[1:].split(b"\0", 2)
+    return host.decode(), crawl.decode()
+
+
+def split_timed_entry(key: bytes) -> tuple[int, bytes]:
+    """Time (ms) and fingerprint of an entry ordered by time."""
+    return int.from_bytes(key[1:9], "big"), key[9:]
+
+
+class FrontierIndexer:
+    """Derives index entries and counters from a row (`streams.state.store.Indexer`)."""
+
+    version = 1
+
+    def entries(self, key: bytes, value: bytes) -> Iterable[tuple[bytes, bytes]]:
+        """Index entries of a row: none for hosts and for terminal rows."""
+        if key[:1] != URL_KEY:
+            return ()
+        row = decode_url_row(value)
+        if row.state is State.WAITING:
+            if row.due:
+                return ((timed_entry(DUE, row.due, key[1:]), b""),)
+            return ((queue_entry(row), key[1:]),)
+        if row.state is State.FETCHED:
+            return ((timed_entry(UNPARSED, row.visited, key[1:]), b""),)
+        return ()
+
+    def counters(self, key: bytes, value: bytes) -> Iterable[tuple[bytes, int]]:
+        """`crawl NUL state` and, for failures and exclusions, `crawl NUL state:class`."""
+        if key[:1] != URL_KEY:
+            return ()
+        row = decode_url_row(value)
+        name = f"{row.crawl}\0{_STATE_NAMES[row.state]}"
+        if row.state is State.FAILED or row.state is State.EXCLUDED:
+            return ((name.encode(), 1), (f"{name}:{row.outcome}".encode(), 1))
+        return ((name.encode(), 1),)

@@ -1,0 +1,148 @@
+"""What an outcome does to its URL's row and its host's row.
+
+Guards make replays harmless: an outcome counts only for the row's visit, a failure also only for its attempt; success
+of the current visit wins, also over an earlier failure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+
+from streams.frontier.candidates import brings_links_into_reach
+from streams.frontier.rows import State, UrlRow
+from streams.frontier.turn import Turn
+from streams.messages import Candidate, CrawlDefinition, Failure, FailureClass, FetchOutcome, Next, ParseOutcome
+from streams.policy.retry import decide
+from streams.policy.urls import canonical, fingerprint
+
+replace = msgspec.structs.replace
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a visit failed: class, reason and evidence, as they go into `failures`."""
+
+    failure: FailureClass
+    reason: str
+    evidence: dict[str, str | int]
+    retry_after: float | None = None
+
+
+def fetched(turn: Turn, outcome: FetchOutcome, row: UrlRow, crawl: CrawlDefinition | None) -> None:
+    """Apply the fetcher's word on the row's current visit (`deferred` changes no row)."""
+    if outcome.result == "fetched" and outcome.page is not None:
+        _page(turn, outcome, row)
+    elif outcome.result == "unchanged":
+        _finish(turn, outcome.fingerprint, row, status=304)
+    elif outcome.result == "redirected":
+        _redirected(turn, outcome, row, crawl)
+    elif outcome.result == "failed" and row.state is State.WAITING and outcome.attempt == row.attempt:
+        evidence: dict[str, str | int] = {**outcome.evidence}
+        if outcome.status:
+            evidence["status"] = outcome.status
+        fault = Fault(outcome.failure or "protocol", outcome.reason, evidence, outcome.retry_after)
+        fail(turn, outcome.fingerprint, row, fault, crawl.attempts if crawl else 1)
+
+
+def parsed(turn: Turn, outcome: ParseOutcome, row: UrlRow, crawl: CrawlDefinition | None) -> None:
+    """Apply the parser's word: it may arrive before the fetcher's, since the page is durable first."""
+    if row.state not in (State.WAITING, State.FETCHED, State.FAILED):
+        return
+    if outcome.failure is not None:
+        if row.open:
+            page = f"{outcome.page[0]}:{outcome.page[1]}"
+            fail(turn, outcome.fingerprint, row, Fault(outcome.failure, outcome.reason, {"page": page}), 1)
+        return
+    if crawl is not None and brings_links_into_reach(outcome.depth, row.depth, crawl):
+        again = replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, due=0, page=None, outcome="")
+        turn.put(outcome.fingerprint, again)
+        return
+    _finish(turn, outcome.fingerprint, row, content=outcome.content)
+
+
+def fail(turn: Turn, key: bytes, row: UrlRow, fault: Fault, attempts: int) -> None:
+    """One attempt failed: wait for the next one, or end the visit. `attempts` 1: no other try."""
+    status = int(fault.evidence.get("status", 0))
+    plan = decide(fault.failure, status, row.attempt + 1, attempts, fault.retry_after, jitter(key, row.attempt))
+    if plan.retry:
+        due = turn.now + max(1, round(plan.delay * 1000))
+        turn.put(key, replace(row, attempt=row.attempt + 1, due=due, outcome=fault.failure, status=status, page=None,
+                              state=State.WAITING))  # fmt: skip
+        step = Next(action="retry", at=due)
+    else:
+        turn.put(key, replace(row, state=State.FAILED, outcome=fault.failure, status=status, visited=turn.now, due=0))
+        step = Next(action="none")
+    turn.failures.append(failure_of(row, fault, step, turn.now))
+
+
+def failure_of(row: UrlRow, fault: Fault, step: Next, now: int) -> Failure:
+    """The message for `failures`."""
+    return Failure(
+        url=row.url, crawl=row.crawl, visit=row.visit, attempt=row.attempt, failure=fault.failure,
+        reason=fault.reason, evidence=fault.evidence, next=step, at=now, meta=row.meta, traceparent=row.traceparent,
+    )  # fmt: skip
+
+
+def jitter(key: bytes, attempt: int) -> float:
+    """A number in 0..1 that differs between URLs and attempts and is the same on every replay."""
+    return int.from_bytes(blake2b(key + bytes((attempt & 255,)), digest_size=4).digest(), "big") / 2**32
+
+
+def _page(turn: Turn, outcome: FetchOutcome, row: UrlRow) -> None:
+    """A page is durable: waiting becomes fetched; a visit that had failed is resolved."""
+    if row.state not in (State.WAITING, State.FAILED):
+        return
+    if row.state is State.FAILED:
+        _resolve(turn, row)
+    turn.put(
+        outcome.fingerprint,
+        replace(row, state=State.FETCHED, page=outcome.page, visited=turn.now, due=0, outcome="", status=outcome.status,
+                etag=outcome.etag, last_modified=outcome.last_modified),
+    )  # fmt: skip
+
+
+def _finish(turn: Turn, key: bytes, row: UrlRow, *, status: int = 0, content: bytes = b"") -> None:
+    if row.state not in (State.WAITING, State.FETCHED, State.FAILED):
+        return
+    if row.state is State.FAILED:
+        _resolve(turn, row)
+    turn.put(key, replace(row, state=State.DONE, visited=turn.now, due=0, outcome="", page=None,
+                          status=status or row.status, content=content or row.content))  # fmt: skip
+
+
+def _resolve(turn: Turn, row: UrlRow) -> None:
+    fault = Fault(_class_of(row), "a later answer of the same visit was a success", {})
+    turn.failures.append(failure_of(row, fault, Next(action="resolved"), turn.now))
+
+
+def _class_of(row: UrlRow) -> FailureClass:
+    failure: FailureClass = msgspec.convert(row.outcome, FailureClass)
+    return failure
+
+
+def _redirected(turn: Turn, outcome: FetchOutcome, row: UrlRow, crawl: CrawlDefinition | None) -> None:
+    """A redirect ends the visit; its target is a candidate of its own, with the way it was reached."""
+    if row.state not in (State.WAITING, State.FAILED):
+        return
+    target = fingerprint(row.crawl, canonical(outcome.location))
+    evidence: dict[str, str | int] = {"location": outcome.location, "status": outcome.status}
+    limit = crawl.max_redirects if crawl else 0
+    way = {outcome.fingerprint, *(fingerprint(row.crawl, canonical(url)) for url in row.via)}
+    if target in way:
+        fail(turn, outcome.fingerprint, row, Fault("redirect_loop", "the redirect leads back to itself", evidence), 1)
+        return
+    if len(row.via) + 1 > limit:
+        fail(turn, outcome.fingerprint, row, Fault("redirect_limit", f"more than {limit} redirects", evidence), 1)
+        return
+    if row.state is State.FAILED:
+        _resolve(turn, row)
+    turn.put(outcome.fingerprint, replace(row, state=State.REDIRECTED, visited=turn.now, due=0, status=outcome.status))
+    turn.candidates.append(
+        Candidate(
+            url=outcome.location, fingerprint=target, crawl=row.crawl, depth=row.depth, priority=row.priority,
+            parent=row.parent, via=(*row.via, row.url), meta=row.meta, traceparent=row.traceparent,
+        )
+    )  # fmt: skip

@@ -1,0 +1,125 @@
+"""What the frontier remembers: one row per URL and crawl, one row per host; their keys and their bytes (MessagePack).
+
+A row is the queue entry and the dedup claim in one, so the two cannot disagree. Rows begin with their schema number; a
+newer one stops the worker instead of being misread.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from streams.errors import NewerSchemaError
+from streams.messages import Origin, RobotsRules
+from streams.policy.retry import CLOSED, Breaker
+
+ROW_SCHEMA = 1
+URL_KEY = b"u"
+HOST_KEY = b"h"
+
+
+class State(IntEnum):
+    """Where a visit stands. WAITING and FETCHED are open; the others are terminal."""
+
+    WAITING = 0
+    FETCHED = 1  # the page is in `pages`, not yet parsed
+    DONE = 2
+    FAILED = 3
+    EXCLUDED = 4
+    REDIRECTED = 5
+
+
+OPEN = (State.WAITING, State.FETCHED)
+
+
+class UrlRow(msgspec.Struct, array_like=True, frozen=True):
+    """A URL of a crawl. Times in ms; `due` 0 means now, in the order of `seq`."""
+
+    schema: int
+    state: State
+    crawl: str
+    url: str
+    host: str
+    visit: int
+    attempt: int
+    depth: int
+    priority: int
+    seq: int
+    due: int = 0
+    parent: str = ""
+    via: tuple[str, ...] = ()
+    visited: int = 0  # FETCHED: when; terminal: when it ended
+    outcome: str = ""  # FAILED: failure class; EXCLUDED: rule id
+    status: int = 0
+    page: tuple[int, int] | None = None
+    etag: str = ""
+    last_modified: str = ""
+    content: bytes = b""
+    headers: dict[str, str] = {}
+    meta: Any = None
+    origins: tuple[Origin, ...] = ()  # the newest seed taken from each partition of `urls`
+    traceparent: str = ""
+
+    @property
+    def open(self) -> bool:
+        """Whether the visit has no terminal row yet."""
+        return self.state in OPEN
+
+
+class Probe(msgspec.Struct, array_like=True, frozen=True):
+    """Failed attempts in a row to get an origin's robots.txt. `since` in ms."""
+
+    count: int
+    since: int
+    failure: str
+    reason: str
+
+
+class HostRow(msgspec.Struct, array_like=True, frozen=True):
+    """What is known of a host (politeness key): survives restarts so that no new owner asks too early."""
+
+    schema: int = ROW_SCHEMA
+    not_before: int = 0  # ms; Retry-After and the like
+    breaker: Breaker = CLOSED
+    robots: dict[str, RobotsRules] = {}  # by origin
+    probes: dict[str, Probe] = {}  # by origin
+
+
+_encoder = msgspec.msgpack.Encoder()
+_url_decoder = msgspec.msgpack.Decoder(UrlRow)
+_host_decoder = msgspec.msgpack.Decoder(HostRow)
+encode_row = _encoder.encode
+
+
+def decode_url_row(data: bytes) -> UrlRow:
+    """Read a URL row. Raises `NewerSchemaError` for a newer release's."""
+    row = _url_decoder.decode(data)
+    _check(row.schema)
+    return row
+
+
+def decode_host_row(data: bytes) -> HostRow:
+    """Read a host row; errors as `decode_url_row`."""
+    row = _host_decoder.decode(data)
+    _check(row.schema)
+    return row
+
+
+def _check(schema: int) -> None:
+    if schema > ROW_SCHEMA:
+        raise NewerSchemaError(
+            f"the frontier's rows have schema {schema}, this release reads up to {ROW_SCHEMA}",
+            "A newer release wrote them: upgrade this worker. Nothing was changed.",
+        )
+
+
+def url_key(fingerprint: bytes) -> bytes:
+    """Key of a URL's row (17 bytes)."""
+    return URL_KEY + fingerprint
+
+
+def host_key(host: str) -> bytes:
+    """Key of a host's row."""
+    return HOST_KEY + host.encode()

@@ -1,0 +1,93 @@
+"""Numbers of each crawl in one shard: a mirror of the store's counters, moved from old row to new row."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from streams.frontier.rows import State, UrlRow
+from streams.messages import CrawlCounts
+
+
+def _zeros() -> dict[State, int]:
+    return dict.fromkeys(State, 0)
+
+
+@dataclass(slots=True)
+class Tally:
+    """One crawl's numbers. `activity` and `duplicates` live as long as the owner; the rest is derived from rows."""
+
+    states: dict[State, int] = field(default_factory=_zeros)
+    failures: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    exclusions: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    activity: int = 0
+    duplicates: int = 0
+    released: int = 0  # page orders out and unanswered
+
+    @property
+    def open(self) -> int:
+        """URLs without a terminal row."""
+        return self.states[State.WAITING] + self.states[State.FETCHED]
+
+    @property
+    def pages(self) -> int:
+        """Pages that count against a crawl's page limit."""
+        return self.states[State.DONE] + self.states[State.FETCHED]
+
+    def shift(self, row: UrlRow, by: int) -> None:
+        """Count a row in (1) or out (-1)."""
+        self.states[row.state] += by
+        if row.state is State.FAILED:
+            self.failures[row.outcome] += by
+        elif row.state is State.EXCLUDED:
+            self.exclusions[row.outcome] += by
+
+    def counts(self, hosts: int) -> CrawlCounts:
+        """The public form."""
+        states = self.states
+        return CrawlCounts(
+            open=self.open,
+            activity=self.activity,
+            released=self.released,
+            fetched=states[State.FETCHED],
+            done=states[State.DONE],
+            failed=states[State.FAILED],
+            excluded=states[State.EXCLUDED],
+            duplicates=self.duplicates,
+            redirected=states[State.REDIRECTED],
+            hosts=hosts,
+            failures={name: n for name, n in self.failures.items() if n},
+            exclusions={name: n for name, n in self.exclusions.items() if n},
+        )
+
+
+class Tallies(dict[str, Tally]):
+    """The tallies of all crawls of a shard, by crawl id."""
+
+    def __missing__(self, crawl: str) -> Tally:
+        self[crawl] = tally = Tally()
+        return tally
+
+    def move(self, old: UrlRow | None, new: UrlRow) -> None:
+        """A row changed from `old` (None: it is new) to `new`."""
+        tally = self[new.crawl]
+        if old is not None:
+            tally.shift(old, -1)
+        tally.shift(new, 1)
+
+    @classmethod
+    def from_counters(cls, counters: dict[bytes, int]) -> Tallies:
+        """Start from the store's counters (`streams.frontier.index`)."""
+        tallies = cls()
+        names = {state.name.lower(): state for state in State}
+        for key, number in counters.items():
+            crawl, _, name = key.decode().partition("\0")
+            state, _, reason = name.partition(":")
+            tally = tallies[crawl]
+            if not reason:
+                tally.states[names[state]] = number
+            elif state == "failed":
+                tally.failures[reason] = number
+            else:
+                tally.exclusions[reason] = number
+        return tallies
