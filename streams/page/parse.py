@@ -18,6 +18,8 @@ from streams.page.text import body_text, cut
 NOFOLLOW_LINK: Final = "nofollow:link"
 NOFOLLOW_PAGE: Final = "nofollow:page"
 TOO_MANY: Final = "limit:links"
+TITLE_LIMIT: Final = 4096
+"""Characters of a title."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +95,7 @@ def _document(
     if asked.nofollow:
         dropped[NOFOLLOW_PAGE] = len(urls)
         urls = []
-    title = found.title or ""
+    title = cut(found.title or "", TITLE_LIMIT)
     text = body_text(tree, limits.text)
     return ParsedPage(
         title=title,
