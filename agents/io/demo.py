@@ -7,11 +7,15 @@ of it ends with exactly `DemoSite.pages` pages and no failure.
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote
+
+from streams.errors import EnvironmentFault
 
 HTML = "text/html; charset=utf-8"
 FORBIDDEN = "/keepers/"
@@ -102,11 +106,17 @@ _DRAWING = (
 
 
 class DemoSite:
-    """Serves the site on a free loopback port, from threads of this process."""
+    """Serves the site on a loopback port (0: a free one), from threads of this process.
 
-    def __init__(self) -> None:
+    `start` and `stop`, or `async with DemoSite() as site`.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self._port = port
         self._answers = answers()
         self._server: ThreadingHTTPServer | None = None
+        self.url = ""
+        """Of the home page, while it runs."""
 
     @property
     def pages(self) -> int:
@@ -117,10 +127,18 @@ class DemoSite:
         )
 
     def start(self) -> str:
-        """Start serving and return the URL of the home page."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self._answers))
-        threading.Thread(target=self._server.serve_forever, name="demo-site", daemon=True).start()
-        return f"http://127.0.0.1:{self._server.server_port}/"
+        """Start serving and return the URL of the home page. Raises `EnvironmentFault` where the port is taken."""
+        try:
+            self._server = ThreadingHTTPServer(("127.0.0.1", self._port), _handler(self._answers))
+        except OSError as error:
+            raise EnvironmentFault(
+                f"the demonstration site cannot listen on port {self._port}: {error.strerror}",
+                "End what listens there, or begin a new crawl: fyke crawl --demo",
+            ) from None
+        serve = functools.partial(self._server.serve_forever, poll_interval=0.05)
+        threading.Thread(target=serve, name="demo-site", daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        return self.url
 
     def stop(self) -> None:
         """Stop serving. Harmless when it does not run."""
@@ -128,6 +146,13 @@ class DemoSite:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
+
+    async def __aenter__(self) -> DemoSite:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.stop)
 
 
 def _handler(site: dict[str, Answer]) -> type[BaseHTTPRequestHandler]:

@@ -14,6 +14,7 @@ import lxml.html
 import pytest
 
 from agents.io.demo import FORBIDDEN, HTML, DemoSite, answers
+from streams.errors import EnvironmentFault
 
 
 @pytest.fixture
@@ -79,3 +80,12 @@ def test_it_stops() -> None:
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(url, timeout=5)
     assert "demo-site" not in {thread.name for thread in threading.enumerate() if thread.is_alive()}
+
+
+async def test_it_comes_back_where_it_was_and_says_when_it_cannot() -> None:
+    async with DemoSite() as site:
+        port = urlsplit(site.url).port or 0
+        with pytest.raises(EnvironmentFault, match=str(port)):
+            DemoSite(port).start()
+    async with DemoSite(port) as again:
+        assert again.url == f"http://127.0.0.1:{port}/"
