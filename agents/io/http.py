@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import aiohttp
 from aiohttp import ClientError, ClientRequest, ClientResponse, ClientSession, ClientTimeout, http_exceptions
+from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from agents.io.addresses import AddressRefused, Dial, GuardedConnector, Lookup, NameResolver, open_socket, parse_route
@@ -38,6 +40,7 @@ DRAIN: Final = 64 * 1024
 """Of a body nobody wants so much is read, so that its connection can be used again; a longer one is cut off."""
 
 HEADER_FIELDS: Final = 256
+LONGEST_LINE: Final = 64 * 1024
 KEEP_ALIVE: Final = 15.0
 _OWN_HEADERS: Final = frozenset({
     "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "te", "trailer",
@@ -140,11 +143,37 @@ class _Unanswered(ClientError):
 _current: ContextVar[Exchange] = ContextVar("exchange")
 
 
+class _Wire(ResponseHandler):
+    """The protocol of aiohttp, with a bound on what it reads without a byte of the body coming of it.
+
+    Its parser bounds the head, but not a chunk's size or extension: an endless line would be read until the deadline.
+    """
+
+    _fruitless = 0
+
+    def data_received(self, data: bytes) -> None:
+        payload = self._payload
+        before = payload.total_bytes if payload is not None else -1
+        super().data_received(data)
+        if payload is None or payload is not self._payload or payload.total_bytes != before:
+            self._fruitless = 0
+            return
+        self._fruitless += len(data)
+        if self._fruitless > LONGEST_LINE and self.transport is not None:
+            fault = aiohttp.ClientPayloadError(f"more than {LONGEST_LINE} bytes of chunk framing in a row")
+            self._payload = None  # what the end of the connection has to say comes too late
+            payload.set_exception(fault)
+            self.set_exception(fault)
+            self.transport.close()
+
+
 class _Connector(GuardedConnector):
     """Asks for permission, and notes when, where and on what connection a request goes out."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        handler: type[ResponseHandler] = _Wire
+        self._factory = partial(handler, loop=self._loop)
         self._used: WeakSet[asyncio.BaseProtocol] = WeakSet()
 
     async def connect(
@@ -208,7 +237,7 @@ class HttpClient:
         """Open the session; needs the running loop."""
         settings = self._settings
         connector = _Connector(
-            NameResolver(settings.connect_timeout, self._lookup),
+            NameResolver(settings.connect_timeout / 2, self._lookup),  # so that it is told apart from a dead host
             self._routes,
             allow_private=settings.allow_private,
             dial=self._dial,
