@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -368,9 +369,10 @@ def _fault(bootstrap: str, operation: str, error: Exception) -> EnvironmentFault
 def wait_until_serving(bootstrap: str, settings: Settings, patience: float) -> None:
     """Block until the cluster at `bootstrap` takes writes (`Admin.wait_for_leaders`).
 
-    For a thread without a running loop. Raises `EnvironmentFault` after `patience` seconds.
+    Raises `EnvironmentFault` after `patience` seconds.
     """
-    asyncio.run(_serving(bootstrap, settings, patience))
+    with ThreadPoolExecutor(1) as pool:  # the calling thread may have a loop that runs
+        pool.submit(asyncio.run, _serving(bootstrap, settings, patience)).result()
 
 
 async def _serving(bootstrap: str, settings: Settings, patience: float) -> None:

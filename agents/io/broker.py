@@ -56,7 +56,7 @@ class Instance(msgspec.Struct, frozen=True):
     def running(self) -> bool:
         """Whether that very process is still there (not another one that got its number)."""
         child = _children.get(self.pid)
-        if child is not None and child.poll() is not None:
+        if child is not None and child.poll() is not None:  # reaped: from here on the number is free
             del _children[self.pid]
         return self.identity != "" and process.identity(self.pid) == self.identity
 
@@ -215,6 +215,7 @@ class EmbeddedBroker:
         """Start the JVM, on the ports of `last` where they are free."""
         if shutil.disk_usage(self._layout.root).free < kraft.FREE_BYTES:
             raise kraft.disk_full(self._layout.root)
+        kraft.refuse_second(self._layout)
         runtime = self._prepare()
         self._say("Starting the embedded Kafka broker")
         port, controller = self._choose_ports(last, keep=keep_ports)
@@ -292,10 +293,10 @@ class EmbeddedBroker:
             raise kraft.folder_fault(root, error) from error
 
     def _instance(self) -> Instance:
-        """What `broker.json` says; an empty one where there is none or it was cut short."""
+        """What `broker.json` says; an empty one where there is none to be read."""
         try:
             return msgspec.json.decode((self._layout.root / "broker.json").read_bytes(), type=Instance)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError):  # a folder that is not ours to read is told of by its lock
             return Instance(0, "", 0, 0)
 
     def _save(self, instance: Instance) -> None:

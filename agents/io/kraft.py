@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import errno
+import fcntl
 import os
 import random
 import re
 import socket
+import struct
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ FREE_BYTES = 500 * MiB  # less than this on the disk: the broker is not started
 
 _LOG_LIMIT = 4 * MiB
 _ERROR = re.compile(r"\b(ERROR|FATAL)\b|(Exception|Error)\b")
+_FLOCK = "hhqqi"  # struct flock, fcntl(2): type, whence, start, length, process
 _LOWEST_PORT = 20_000
 _OVERHEAD = 64 * 1024  # of a record batch around the largest value: headers, key, compression of the incompressible
 
@@ -93,6 +96,27 @@ def free_port(taken: int = 0) -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+def refuse_second(layout: Layout) -> None:
+    """Raise `EnvironmentFault` while any Kafka works on the data, also one that no `broker.json` tells of.
+
+    Kafka locks `data/.lock` itself, but opens its metadata log before: a second node would already have written there.
+    """
+    try:
+        descriptor = os.open(layout.data / ".lock", os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    finally:
+        os.close(descriptor)
+    kind, _, _, _, pid = struct.unpack(_FLOCK, answer)
+    if kind != fcntl.F_UNLCK:
+        raise EnvironmentFault(
+            f"another Kafka (process {pid}) works on {layout.data}",
+            "End it (a number that is not here belongs to a container), or name another folder with --state.",
+        )
 
 
 def write_files(layout: Layout, port: int, controller: int, settings: Settings) -> None:
@@ -202,8 +226,6 @@ def explain_death(layout: Layout, since: int) -> EnvironmentFault:
             "Let FYKE_BROKER_PORT name another one, or leave it empty for a free one.",
         )
     for sign, problem, remedy in (
-        ("Failed to acquire lock", f"another Kafka works on {layout.data}",
-         "End it (it may run in a container that shares the folder), or name another folder with --state."),
         ("OutOfMemoryError", "the embedded broker ran out of memory", "Raise FYKE_BROKER_HEAP (bytes)."),
         ("Permission denied", f"the embedded broker may not write to {layout.data}",
          "Make the folder writable, or name another one with --state."),

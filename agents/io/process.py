@@ -6,16 +6,17 @@ import os
 import time
 from pathlib import Path
 
-_STATE, _START = 0, 19  # positions after the command name in /proc/PID/stat, proc(5) fields 3 and 22
+# Positions after the command name in /proc/PID/stat: proc(5) fields 3, 20 and 22.
+_STATE, _THREADS, _START = 0, 17, 19
 
 
 def identity(pid: int) -> str:
     """What tells this process from any other with the same number: the boot and its start in ticks; "" if it is gone.
 
-    A zombie counts as gone: it holds no files, ports or locks any more.
+    A zombie counts as gone, since it holds no files, ports or locks any more, but not before its last thread ended.
     """
     fields = _stat(pid)
-    if not fields or fields[_STATE] in {"Z", "X"}:
+    if not fields or (fields[_STATE] in {"Z", "X"} and int(fields[_THREADS]) <= 1):
         return ""
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}:{fields[_START]}"
 
