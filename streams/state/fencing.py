@@ -9,9 +9,9 @@ The epoch travels in a header, not in the value: values stay what the table's us
 tombstone that is fenced like any other record and that compaction can drop. It costs 0.3 µs a record and, compressed,
 next to no bytes.
 
-A marker has a key of its own, so that compaction keeps it for as long as records that it fences may be there: with one
-key for all, a newer marker would let compaction drop the older one before its stale records were overwritten. The owner
-deletes the markers of former owners once it has done that.
+Compaction keeps only the newest record of a key, so a stale one must not stay the newest: the owner writes its own row
+(or delete) again, at the latest when it next looks at the log. Until then `min.compaction.lag.ms` protects the row
+that counts, and the marker. What is not covered: a stale batch lands, and for longer than that lag there is no owner.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ FORMAT = 1
 NO_EPOCH = -1
 """Of a record without one, and of a log without a marker."""
 
-MARKER = b"\x00epoch:"
-"""Every marker's key begins with it; a row's key must not."""
+MARKER = b"\x00epoch"
+"""The markers' key; no row may have it."""
+
+MARKER_VALUE = str(FORMAT).encode()
 
 _HEADER = "e"
 _EPOCH = Struct(">q")
@@ -54,11 +56,6 @@ def epoch_of(headers: Headers) -> int:
         if name == _HEADER and len(value) == _EPOCH.size:
             return int(_EPOCH.unpack(value)[0])
     return NO_EPOCH
-
-
-def marker(token: bytes) -> tuple[bytes, bytes]:
-    """A marker's key and value; `token` makes the key its own."""
-    return MARKER + token, str(FORMAT).encode()
 
 
 def check_format(value: bytes) -> None:

@@ -19,7 +19,7 @@ class LogRecord(Protocol):
 
     @property
     def key(self) -> bytes:
-        """A row's key, or a marker's."""
+        """A row's key, or `MARKER`."""
         ...
 
     @property
@@ -38,14 +38,13 @@ class Folded:
     """What a stretch of the log changes.
 
     `rows`: the newest accepted value of each key, None if deleted. `stale`: keys whose newest record does not count;
-    compaction would keep just that one, so the owner has to write its own row (or delete) again. `markers`: key -> is
-    it still there. `epoch`: the highest up to the end of the stretch.
+    compaction would keep just that one, so the owner has to write its own row (or delete) again. `epoch`: the highest
+    up to the end of the stretch.
     """
 
     epoch: int
     rows: dict[bytes, bytes | None] = field(default_factory=dict)
     stale: set[bytes] = field(default_factory=set)
-    markers: dict[bytes, bool] = field(default_factory=dict)
 
 
 def fold(records: Iterable[LogRecord], epoch: int, accept: Accept = fence) -> Folded:
@@ -55,18 +54,14 @@ def fold(records: Iterable[LogRecord], epoch: int, accept: Accept = fence) -> Fo
     """
     rows: dict[bytes, bytes | None] = {}
     stale: set[bytes] = set()
-    markers: dict[bytes, bool] = {}
     for record in records:
         key = record.key
-        if key.startswith(MARKER):
-            value = record.value
-            markers[key] = value is not None
-            if value is not None:
-                check_format(value)
-                epoch = max(epoch, record.offset)
+        if key == MARKER:
+            check_format(record.value or b"")
+            epoch = record.offset
         elif accept(epoch_of(record.headers), epoch):
             rows[key] = record.value
             stale.discard(key)
         else:
             stale.add(key)
-    return Folded(epoch, rows, stale, markers)
+    return Folded(epoch, rows, stale)

@@ -8,13 +8,12 @@ read back and folded like in recovery, and keys that a foreign record touched ar
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
 from streams.errors import OwnershipLost
-from streams.state.fencing import MARKER, Accept, Headers, epoch_headers, fence, marker
+from streams.state.fencing import MARKER, MARKER_VALUE, NO_EPOCH, Accept, Headers, epoch_headers, fence
 from streams.state.fold import Folded, LogRecord, fold
 from streams.state.store import Store
 
@@ -55,7 +54,7 @@ class Ledger:
         self._owner = owner
         self._accept = accept
         self._generation: int | None = None  # under which the epoch was claimed; None: no claim
-        self._epoch = -1
+        self._epoch = NO_EPOCH
 
     @property
     def epoch(self) -> int:
@@ -84,18 +83,16 @@ class Ledger:
             return self._epoch
 
     async def _begin(self, generation: int) -> None:
-        key, value = marker(secrets.token_bytes(8))
-        first, count = (await self._log.append([(key, value)], ()))[0]
+        ((first, _),) = await self._log.append([(MARKER, MARKER_VALUE)], ())
         if first == self.store.offset + 1:
-            self.store.absorb(Folded(first, markers={key: True}), first)
+            self.store.absorb(Folded(first), first)
         else:
-            await self._read_back(first + count)
+            await self._read_back(first + 1)
         if self.store.epoch != first or self._owner() != generation:
             raise OwnershipLost("the partition moved while it was claimed")
         self._epoch, self._generation = first, generation
         try:
             await self._write_again()
-            await self._retire(self.store.markers - {key})
         except BaseException:
             self._generation = None
             raise
@@ -103,11 +100,11 @@ class Ledger:
     async def put(self, items: Sequence[Item]) -> None:
         """Write rows (None deletes). On return they are durable and readable; on any error claim before the next put.
 
-        Raises `OwnershipLost` (the rows are not applied), `ValueError` for a key that only markers may have, and
+        Raises `OwnershipLost` (the rows are not applied), `ValueError` for the key that only markers may have, and
         whatever the log raises: then it is not known which rows are durable; the next claim finds out.
         """
-        if any(key.startswith(MARKER) for key, _ in items):
-            raise ValueError(f"keys must not begin with {MARKER!r}")
+        if any(key == MARKER for key, _ in items):
+            raise ValueError(f"{MARKER!r} is the key of markers")
         async with self.lock:
             epoch = self.epoch
             if not items:
@@ -174,9 +171,3 @@ class Ledger:
             items = list(zip(keys, self.store.get_many(keys), strict=True))
             if await self._append(items, self._epoch):
                 self.store.apply(items, self.store.offset + len(items))
-
-    async def _retire(self, markers: set[bytes]) -> None:
-        """Delete markers of former owners; allowed once nothing that they fence is the newest of its key."""
-        if markers and await self._append([(key, None) for key in markers], self._epoch):
-            gone = Folded(self._epoch, markers=dict.fromkeys(markers, False))
-            self.store.absorb(gone, self.store.offset + len(markers))

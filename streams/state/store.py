@@ -26,7 +26,7 @@ SCHEMA = 1
 DAMAGED = "DAMAGED"
 """Name of the file that tells the next start that reading found this store damaged."""
 
-_ROW, _INDEX, _COUNTER, _STALE, _MARKER = b"r", b"i", b"c", b"s", b"e"
+_ROW, _INDEX, _COUNTER, _STALE = b"r", b"i", b"c", b"s"
 _IDENTITY, _POSITION = b"midentity", b"mposition"
 _NUMBER = Struct(">q")
 _PLACE = Struct(">qqq")  # offset, epoch, time in ms
@@ -71,7 +71,7 @@ class Store:
     """An open store. Opened by `streams.state.shelf`, filled by `streams.state.ledger`; callers read.
 
     `offset`: of the last changelog record it contains (-1: none); `epoch`: highest marker up to there; `stale`: keys
-    that the owner has to write again; `markers`: keys of epoch markers in the log. `clock` gives ms since 1970.
+    that the owner has to write again. `clock` gives ms since 1970.
     """
 
     def __init__(self, db: Rdict, path: Path, indexer: Indexer, clock: Callable[[], int]) -> None:
@@ -82,7 +82,6 @@ class Store:
         place = db.get(_POSITION)
         self.offset, self.epoch, self.touched = _PLACE.unpack(place) if place else (-1, NO_EPOCH, clock())
         self.stale = {key for key, _ in self._scan(_STALE)}
-        self.markers = {key for key, _ in self._scan(_MARKER)}
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
@@ -117,14 +116,14 @@ class Store:
         batch = WriteBatch(raw_mode=True)
         self._change_rows(batch, folded.rows)
         stale = (self.stale - folded.rows.keys()) | folded.stale
-        _change_set(batch, _STALE, self.stale, stale)
-        gone = {key for key, alive in folded.markers.items() if not alive}
-        markers = (self.markers | folded.markers.keys()) - gone
-        _change_set(batch, _MARKER, self.markers, markers)
+        for key in stale - self.stale:
+            batch.put(_STALE + key, b"")
+        for key in self.stale - stale:
+            batch.delete(_STALE + key)
         now = self._clock()
         batch.put(_POSITION, _PLACE.pack(offset, folded.epoch, now))
         self._write(batch)
-        self.offset, self.epoch, self.touched, self.stale, self.markers = offset, folded.epoch, now, stale, markers
+        self.offset, self.epoch, self.touched, self.stale = offset, folded.epoch, now, stale
 
     def touch(self) -> None:
         """Note that the store is up to date now."""
@@ -240,13 +239,6 @@ class Store:
             (self.path / DAMAGED).write_text(str(error))
             remedy = "Start the worker again: it rebuilds the store from the changelog."
             raise StateError(f"{self.path} is damaged: {error}", remedy) from error
-
-
-def _change_set(batch: WriteBatch, space: bytes, old: set[bytes], new: set[bytes]) -> None:
-    for key in new - old:
-        batch.put(space + key, b"")
-    for key in old - new:
-        batch.delete(space + key)
 
 
 def _successor(prefix: bytes) -> bytes:

@@ -91,12 +91,12 @@ async def test_a_counter_that_is_zero_is_absent(store):
     assert store.counters() == {b"state:d": 2}
 
 
-async def test_offset_epoch_stale_keys_and_markers_are_kept(tmp_path):
+async def test_offset_epoch_and_stale_keys_are_kept(tmp_path):
     store = await shelf(tmp_path).open("cluster", "topic", 0)
-    store.absorb(Folded(7, {b"a": b"w\x00"}, {b"b", b"c"}, {b"m": True, b"n": True}), 9)
-    store.absorb(Folded(8, {b"b": b"w\x00"}, set(), {b"m": False}), 12)
+    store.absorb(Folded(7, {b"a": b"w\x00"}, {b"b", b"c"}), 9)
+    store.absorb(Folded(8, {b"b": b"w\x00"}), 12)
     again = await reopened(store)
-    assert (again.offset, again.epoch, again.stale, again.markers) == (12, 8, {b"c"}, {b"n"})
+    assert (again.offset, again.epoch, again.stale) == (12, 8, {b"c"})
     again.close()
 
 
