@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Self
 from urllib.parse import quote
 
 from streams.errors import EnvironmentFault
@@ -147,7 +148,7 @@ class DemoSite:
             self._server.server_close()
             self._server = None
 
-    async def __aenter__(self) -> DemoSite:
+    async def __aenter__(self) -> Self:
         self.start()
         return self
 
