@@ -29,7 +29,7 @@ _WAIT_MS = 200
 class ChangelogWriter(Protocol):
     """What writes the changelog: the process's idempotent producer (acks=all), owned by `agents.delivery`."""
 
-    async def send_packs(
+    async def send_all(
         self, topic: str, partition: int, items: Sequence[Item], headers: Headers
     ) -> list[tuple[int, int]]:
         """Send records in order, in as few batches as they fit in, each record with `headers`.
@@ -119,7 +119,7 @@ class KafkaLog:
 
     async def append(self, items: Sequence[Item], headers: Headers) -> list[tuple[int, int]]:
         """See `PartitionLog`."""
-        return await self._writer().send_packs(self._reader.topic, self._partition, items, headers)
+        return await self._writer().send_all(self._reader.topic, self._partition, items, headers)
 
     async def read(self, start: int, end: int) -> AsyncGenerator[tuple[Sequence[LogRecord], int], None]:
         """See `PartitionLog`."""
