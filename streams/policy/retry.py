@@ -223,18 +223,15 @@ def breaker_after(breaker: Breaker, ok: bool, now: int) -> Breaker:
     """
     if ok:
         return CLOSED
-    match phase(breaker, now):
-        case "open":
-            return breaker
-        case "half_open":
-            probes = breaker.probes + 1
-            hold = _doubled(FIRST_HOLD, probes, LONGEST_HOLD)
-            return msgspec.structs.replace(breaker, probes=probes, until=now + _ms(hold))
-        case "closed":
-            recent = (*(at for at in breaker.failures if at > now - _ms(WINDOW)), now)
-            if len(recent) < FAILURES_TO_OPEN:
-                return Breaker(failures=recent)
-            return Breaker(since=now, until=now + _ms(FIRST_HOLD))
+    if not breaker.since:
+        recent = (*(at for at in breaker.failures if at > now - _ms(WINDOW)), now)
+        if len(recent) < FAILURES_TO_OPEN:
+            return Breaker(failures=recent)
+        return Breaker(since=now, until=now + _ms(FIRST_HOLD))
+    if now < breaker.until:
+        return breaker
+    probes = breaker.probes + 1
+    return msgspec.structs.replace(breaker, probes=probes, until=now + _ms(_doubled(FIRST_HOLD, probes, LONGEST_HOLD)))
 
 
 def given_up(breaker: Breaker, now: int) -> bool:
