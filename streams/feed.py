@@ -223,7 +223,8 @@ class Feed:
 
     async def _take(self, tp: TP, generation: int, records: list[Any]) -> None:
         try:
-            await self._port.batch(tp, generation, records)
+            if self._current(generation):
+                await self._port.batch(tp, generation, records)
         except OwnershipLost as error:
             if self._current(generation):
                 self._port.fatal(error)
