@@ -38,8 +38,9 @@ def charset_of(body: bytes, declared: str, *, html: bool = True) -> str:
 
 
 def _undeclared(body: bytes, *, html: bool) -> str:
-    if body.isascii() and b"\x1b" not in body:  # with escapes it may be iso-2022-jp
-        return (_late_declaration(body) if html and len(body) > PRESCAN_BYTES else None) or FALLBACK
+    if body.isascii():
+        late = _late_declaration(body) if html and len(body) > PRESCAN_BYTES else None
+        return late or (_detected(body) if b"\x1b" in body else FALLBACK)  # iso-2022-jp is ASCII with escapes
     if is_utf8(body):
         return UTF_8
     return (_late_declaration(body) if html else None) or _detected(body)

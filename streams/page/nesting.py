@@ -39,13 +39,16 @@ def within_bounds(markup: bytes) -> bytes:
 
 def _bounded_tags(markup: bytes) -> bytes:
     """Cut before a tag with too many attributes: it is longer than two windows, so one of them has no `>`."""
-    for at in range(0, len(markup), _WINDOW):
+    at = 0
+    while at < len(markup):
         if markup.find(b">", at, at + _WINDOW) < 0:
-            start = max(markup.rfind(b"<", 0, at + 1), 0)
-            end = markup.find(b">", at + 1)
-            tag = _QUOTED.sub(b'""', markup[start : end if end > 0 else len(markup)])
-            if len(_SEPARATORS.findall(tag)) > MAX_ATTRIBUTES and _TAG.match(tag):
-                return markup[:start]
+            start = markup.rfind(b"<", max(0, at - _WINDOW), at + 1)
+            if start >= 0 and markup.find(b">", start, at) < 0 and _TAG.match(markup, start):
+                end = markup.find(b">", at) + 1 or len(markup)
+                if len(_SEPARATORS.findall(_QUOTED.sub(b"''", markup[start:end]))) > MAX_ATTRIBUTES:
+                    return markup[:start]
+                at = end
+        at += _WINDOW
     return markup
 
 
