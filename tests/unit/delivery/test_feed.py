@@ -171,7 +171,7 @@ def reassign(feed: Feed) -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(2):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - the fakes have no events for everything
             await asyncio.sleep(0.001)
 
 

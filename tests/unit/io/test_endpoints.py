@@ -1,0 +1,51 @@
+"""What Prometheus and an orchestrator see of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import aiohttp
+import pytest
+
+from agents.io.endpoints import endpoints, skew_check
+from streams.errors import EnvironmentFault
+from streams.metrics import Metrics
+
+
+async def get(url: str) -> tuple[int, str, str]:
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return response.status, await response.text(), response.headers["Content-Type"]
+
+
+async def test_metrics_are_prometheus_text() -> None:
+    metrics = Metrics()
+    metrics.streams.messages_in.labels("fetcher", "fetches").inc(3)
+    async with endpoints("127.0.0.1", 0, metrics=metrics.text, live=(), ready=()) as url:
+        status, text, kind = await get(f"{url}/metrics")
+    assert status == 200
+    assert 'fyke_messages_in_total{stage="fetcher",topic="fetches"} 3.0' in text
+    assert kind.startswith("text/plain; version=")
+
+
+async def test_health_and_readiness_name_their_reasons() -> None:
+    state = {"ready": "rebalancing", "live": ""}
+    checks: list[Callable[[], str]] = [lambda: state["ready"], lambda: ""]
+    async with endpoints("127.0.0.1", 0, metrics=bytes, live=[lambda: state["live"]], ready=checks) as url:
+        assert (await get(f"{url}/readyz"))[:2] == (503, "rebalancing\n")
+        assert (await get(f"{url}/healthz"))[:2] == (200, "ok\n")
+        state.update(ready="", live="no progress for 120 s")
+        assert (await get(f"{url}/readyz"))[:2] == (200, "ok\n")
+        assert (await get(f"{url}/healthz"))[:2] == (503, "no progress for 120 s\n")
+
+
+@pytest.mark.parametrize(("skew", "off"), [(None, False), (1.9, False), (-1.9, False), (2.0, True), (-3.5, True)])
+def test_a_skewed_clock_is_not_ready(skew: float | None, off: bool) -> None:
+    assert bool(skew_check(lambda: skew)()) is off
+
+
+async def test_a_taken_port_is_an_environment_fault() -> None:
+    async with endpoints("127.0.0.1", 0, metrics=bytes, live=(), ready=()) as url:
+        port = int(url.rpartition(":")[2])
+        with pytest.raises(EnvironmentFault, match="port taken"):
+            async with endpoints("127.0.0.1", port, metrics=bytes, live=(), ready=()):
+                pass
