@@ -109,10 +109,7 @@ def _settled(rules: RobotsRules) -> RobotsRules:
 
 
 def _by_precedence(rules: Iterable[tuple[bool, bytes]]) -> tuple[tuple[bool, str], ...]:
-    """The rules that can match, most octets first, allow before disallow (RFC 9309 §2.2.2): the first match decides.
-
-    Stars at the end add nothing, so they count for nothing: `/*` and `/` are equivalent, and allow wins.
-    """
+    """The rules that can match, most octets first, allow before disallow (RFC 9309 §2.2.2): the first match decides."""
     measured = [(allow, _percent_encoded(path)) for allow, path in rules if path.startswith((b"/", b"*"))]
     measured.sort(key=lambda rule: (-len(rule[1]), not rule[0]))
     decisive: dict[str, bool] = {}
@@ -238,15 +235,13 @@ def _naming(agent: str) -> re.Pattern[bytes]:
 # --- comparing paths
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9\-._~!&()+,/:;=?@\[\]]*")
-_STARS_AT_END: Final = re.compile(r"(?<![*$])\*+\Z")  # after a `$` they keep it from meaning the end
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7F]")
 _ENCODED: Final = re.compile(r"[^A-Za-z0-9\-._~!&()+,/:;=?@\[\]%*$]")
 
 
 def _percent_encoded(path: bytes) -> str:
     """A rule's path with octets outside ASCII percent-encoded (RFC 9309 §2.2.2): what its length is measured in."""
-    text = _STARS_AT_END.sub("", path.decode("latin-1")) or "*"
-    return _BEYOND_ASCII.sub(_escape, text)
+    return _BEYOND_ASCII.sub(_escape, path.decode("latin-1"))
 
 
 def _escape(character: re.Match[str]) -> str:

@@ -73,7 +73,7 @@ def test_no_answer_forbids_everything_for_a_while() -> None:
         ("User-agent: *\nDisallow: /a\nAllow: /a/b\n", "/a/b/c", True),
         ("User-agent: *\nAllow: /a\nDisallow: /a/b\n", "/a/b/c", False),
         ("User-agent: *\nDisallow: /a\nAllow: /a\n", "/a", True),
-        ("User-agent: *\nAllow: /\nDisallow: /*\n", "/x", True),
+        ("User-agent: *\nAllow: /\nDisallow: /*\n", "/x", False),
         ("User-agent: *\nAllow: /p\nDisallow: /*.htm\n", "/p.htm", False),
         # wildcards
         ("User-agent: *\nDisallow: /*.gif$\n", "/a/b.gif", False),
@@ -154,14 +154,14 @@ def test_a_token_with_digits_is_read_whole() -> None:
 def test_the_rule_that_decides_can_be_named() -> None:
     matcher = Matcher(rules("User-agent: *\nDisallow: /a*\nAllow: /a%62c\nDisallow: /z*y$\n"))
     assert matcher.rule(ORIGIN + "/abc") == (True, "/abc")
-    assert matcher.rule(ORIGIN + "/ad") == (False, "/a")
+    assert matcher.rule(ORIGIN + "/ad") == (False, "/a*")
     assert matcher.rule(ORIGIN + "/z/y") == (False, "/z*y$")
     assert matcher.rule(ORIGIN + "/") is None
 
 
 def test_rules_are_few_and_in_the_order_in_which_they_decide() -> None:
     text = "User-agent: *\nDisallow: /a\nDisallow: /a*\nAllow: /ab\nDisallow: /ab\nDisallow:\nDisallow: x\nAllow: /\n"
-    assert rules(text).rules == ((True, "/ab"), (False, "/a"), (True, "/"))
+    assert rules(text).rules == ((True, "/ab"), (False, "/a*"), (False, "/a"), (True, "/"))
 
 
 def test_500_kib_are_read_and_a_cut_line_is_not() -> None:

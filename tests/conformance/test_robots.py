@@ -1,0 +1,189 @@
+"""robots.txt: Google's two suites, crawler-commons' cases, and 4,231 real files beside Google's parser."""
+
+from __future__ import annotations
+
+import base64
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from jwm.robotstxt.googlebot import RobotsMatcher
+
+from streams.policy import robots, urls
+from tests import suites
+from tests.conformance import cases
+
+CTC = cases.data("robots/ctc.json")
+GOOGLE = cases.data("robots/google_robots_test.json")
+CRAWLER_COMMONS = cases.data("robots/crawler_commons.json")
+NOW = 1_700_000_000_000
+
+KNOWN = cases.by_reason({
+    "no URL, nothing to fetch": (
+        "ctc/correctness/empty-string/0/0",
+        "ctc/correctness/empty-string/0/1",
+        "ctc/correctness/empty-string/1/0",
+        "ctc/correctness/empty-string/1/1",
+        "google/GoogleOnly_SystemTest/0/0",
+        "google/GoogleOnly_SystemTest/0/1",
+        "google/GoogleOnly_SystemTest/1/0",
+        "google/GoogleOnly_SystemTest/1/1",
+    ),
+    "allowing /x/index.html does not allow /x/: not in RFC 9309, and it fetches more": (
+        "ctc/correctness/index-page/0/0",
+        "google/GoogleOnly_IndexHTMLisDirectory/0/0",
+        "crawler-commons/file/precedence-of-rules.txt/0",
+    ),
+    "a URL is on the wire as it is percent-encoded, whatever its first form": (
+        "ctc/correctness/non-ascii-paths/1/1",
+        "ctc/correctness/non-ascii-paths/2/1",
+        "google/ID_Encoding/1/1",
+        "google/ID_Encoding/2/1",
+    ),
+    "escapes of unreserved characters are decoded before the comparison (RFC 9309 §2.2.2)": (
+        "ctc/correctness/non-ascii-paths/3/0",
+        "google/ID_Encoding/3/0",
+    ),
+    "/robots.txt itself is always allowed (RFC 9309 §2.2.2)": (
+        "ctc/stress/327748/0/5",
+        "ctc/stress/860237/0/9",
+    ),
+    "a product token has no blank (RFC 9309 §2.2.1)": (
+        "ctc/correctness/user-agent-name/0/1",
+        "google/GoogleOnly_AcceptUserAgentUpToFirstSpace/0/1",
+    ),
+    "a long line is not cut: 500 KiB are the only limit": (
+        "google/GoogleOnly_LineTooLong/0/1",
+        "google/GoogleOnly_LineTooLong/1/2",
+    ),
+    "one product token a line (RFC 9309 §2.2): the others on it are not read": (
+        "crawler-commons/testNutchCases2/0/34",
+        "crawler-commons/testNutchCases2/0/37",
+        "crawler-commons/testNutchCases2/0/46",
+        "crawler-commons/testNutchCases2/0/55",
+        "crawler-commons/testSpacesInMultipleUserAgentNames/0/1",
+        "crawler-commons/testSpacesInMultipleUserAgentNames/0/2",
+    ),
+    "HTML is not read: what stands between tags is no line of its own": (
+        "crawler-commons/testHtmlMarkupInRobotsTxt/0/1",
+        "crawler-commons/testHtmlMarkupInRobotsTxt/0 bogusbot",
+        "crawler-commons/testHtmlMarkupInRobotsTxt/0 mybot",
+    ),
+    "a long crawl-delay is obeyed or capped, it forbids nothing": ("crawler-commons/testBigCrawlDelay/0/0",),
+})  # fmt: skip
+
+
+def octets(body: dict[str, str]) -> bytes:
+    return base64.b64decode(body["base64"]) if "base64" in body else body["text"].encode()
+
+
+def decisions() -> list[Any]:
+    return [
+        cases.case(case["id"], octets(suite["bodies"][case["body"]]), case, known=KNOWN)
+        for suite in (CTC, GOOGLE, CRAWLER_COMMONS)
+        for case in suite["cases"]
+    ]
+
+
+def delays() -> list[Any]:
+    return [
+        cases.case(f"{case['body']} {case['user_agents'][0]}", case, known=KNOWN)
+        for case in CRAWLER_COMMONS["crawl_delays"]
+    ]
+
+
+def commons(body: str, agent: str = robots.AGENT) -> Any:
+    return robots.read("http://domain.com", 200, octets(CRAWLER_COMMONS["bodies"][body]), NOW, agent)
+
+
+@pytest.mark.parametrize(("body", "case"), decisions())
+def test_allowed(body: bytes, case: dict[str, Any]) -> None:
+    url = urls.parse(case["url"])
+    assert url is not None
+    rules = robots.read(urls.origin(url), 200, body, NOW, case["user_agents"][0])
+    assert robots.Matcher(rules).allowed(url) == case["allow"]
+
+
+@pytest.mark.parametrize("case", delays())
+def test_crawl_delay(case: dict[str, Any]) -> None:
+    assert commons(case["body"], case["user_agents"][0]).crawl_delay == case["crawl_delay_s"]
+
+
+@pytest.mark.parametrize("case", CRAWLER_COMMONS["sitemap_lines"], ids=lambda case: case["body"])
+def test_sitemaps(case: dict[str, Any]) -> None:
+    assert list(commons(case["body"]).sitemaps) == case["sitemaps"]
+
+
+def test_every_listed_divergence_is_a_case() -> None:
+    assert cases.stale(KNOWN, (parameter.id for parameter in decisions() + delays())) == []
+
+
+# --- real files
+
+REAL = "protego==0.7.0"  # its source distribution carries robots.txt files of 4,231 sites
+PATHS = re.compile(rb"^[ \t]*(?:dis)?allow[ \t]*:[ \t]*([^#\r\n]*)", re.IGNORECASE | re.MULTILINE)
+URLS_OF_A_FILE = 8
+INDEX = "allowing /x/index.html does not allow /x/: not in RFC 9309, and it fetches more"
+DIFFER = {
+    "hbr.org": INDEX,
+    "stockcharts.com": INDEX,
+    "www.cancerresearchuk.org": INDEX,
+    "www.telstra.com.au": INDEX,
+    "www.toyoko-inn.com": INDEX,
+}
+
+
+def real_files() -> Iterator[tuple[str, bytes]]:
+    folder = suites.cache() / "robots"
+    archive = folder / "protego-0.7.0.tar.gz"
+    if not archive.exists():
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "protego", REAL]
+        done = subprocess.run(
+            [*command, "--dest", str(folder)], capture_output=True, text=True, check=False, timeout=50
+        )
+        if not archive.exists():
+            suites.absent(f"source distribution of {REAL}", done.stderr.strip().rpartition("\n")[2] or "no answer")
+    with tarfile.open(archive) as files:
+        for member in files:
+            content = files.extractfile(member) if "/tests/test_data/" in member.name else None
+            if content is not None:
+                yield member.name.rpartition("/")[2], content.read()
+
+
+def probes(body: bytes) -> list[str]:
+    """URLs near the rules of a file: stars filled or dropped, ends cut or longer, folders of index pages; the front."""
+    paths = [path.strip().decode("utf-8", "replace") for path in PATHS.findall(body)]
+    chosen = [path for path in paths[:: len(paths) // URLS_OF_A_FILE + 1] if path.startswith(("/", "*"))]
+    found = [urls.parse("http://example.org/")]
+    indexes = [path.rpartition("/")[0] + "/" for path in paths if path.endswith("/index.html")]
+    for number, path in enumerate(chosen + indexes[:3]):
+        stem = path.removesuffix("$")
+        near = stem.replace("*", "x") if number % 2 or path in indexes else stem.replace("*", "") + "?q"
+        found.append(urls.parse("http://example.org/" + near.removeprefix("/")))
+    return [url for url in found if url and not url.endswith("/robots.txt")]  # always allowed, as the RFC says
+
+
+@pytest.mark.timeout(120)
+def test_real_files_mean_what_google_reads_in_them() -> None:
+    google = RobotsMatcher()
+    differ: dict[str, list[str]] = {}
+    files = asked = 0
+    for name, whole in real_files():
+        files += 1
+        body = whole[: robots.SIZE_LIMIT]  # Google's library leaves the limit to its caller
+        matcher = robots.Matcher(robots.read("http://example.org", 200, body, NOW))
+        for url in probes(body):
+            asked += 1
+            ours, theirs = matcher.allowed(url), google.OneAgentAllowedByRobots(body, robots.AGENT, url)
+            # Google compares escapes as they are written, so a rule with a blank never matches; ours does.
+            stricter = "%" in url and theirs and not ours
+            if ours != theirs and not stricter:
+                differ.setdefault(name, []).append(url)
+    assert files > 4000
+    assert asked > 3 * files
+    assert set(differ) <= set(DIFFER), {name: found for name, found in differ.items() if name not in DIFFER}
+    assert set(DIFFER) <= set(differ), "listed, but the same now"
