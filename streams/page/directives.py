@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _SEPARATORS: Final = re.compile(r"[,\s]+")
+_ADDRESS: Final = re.compile(r"\s*([a-z][\w-]*)\s*:")
 _WITH_VALUE: Final = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
 AUDIENCE: Final = ("robots", "fyke")
 """Whom a directive must be for: everybody, or our product token."""
@@ -45,12 +46,11 @@ def from_headers(lines: Iterable[str]) -> Directives:
     for line in lines:
         ours = True
         for part in line.lower().split(","):
-            name, colon, rest = part.partition(":")
-            addressed = colon and name.strip() not in _WITH_VALUE
-            if addressed:
-                ours = name.strip() in AUDIENCE
+            address = _ADDRESS.match(part)
+            if address and address[1] not in _WITH_VALUE:
+                ours = address[1] in AUDIENCE
             if ours:
-                found |= _read((rest if addressed else part).split())
+                found |= _read(part[address.end() if address else 0 :].split())
     return found
 
 

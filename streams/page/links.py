@@ -14,8 +14,8 @@ from typing import Final, Protocol
 _FOLLOWED_RELS: Final = frozenset({"next", "prev", "alternate", "index", "contents"})
 _ASCII_WHITESPACE: Final = "\t\n\f\r "
 _REFRESH: Final = re.compile(
-    r"[\t\n\f\r ]*(?:[0-9]+|(?=\.))[0-9.]*(?=[;,\t\n\f\r ])[\t\n\f\r ]*[;,]?[\t\n\f\r ]*"
-    r"(?:url[\t\n\f\r ]*=[\t\n\f\r ]*)?(?:\"(?P<double>[^\"]*)|'(?P<single>[^']*)|(?P<bare>.+))",
+    r"[\t\n\f\r ]*(?:[0-9]+|(?=\.))[0-9.]*(?=[;,\t\n\f\r ])[\t\n\f\r ]*+[;,]?+[\t\n\f\r ]*+"
+    r"(?:url[\t\n\f\r ]*=[\t\n\f\r ]*)?+(?:\"(?P<double>[^\"]*)|'(?P<single>[^']*)|(?P<bare>.+))",
     re.IGNORECASE | re.DOTALL,
 )
 
