@@ -99,7 +99,8 @@ def _explained(error: pydantic.ValidationError, flags: Flags) -> SettingsError:
     first = error.errors(include_url=False)[0]
     dotted = ".".join(str(part) for part in first["loc"][:2])
     group, _, name = dotted.partition(".")
-    place = origins(flags).get(dotted) or variables_set().get(variable(group, name)) or str(FILE)
+    unknown = {variable(group, name): f"{FILE}"} | variables_set()
+    place = origins(flags).get(dotted) or dict(_file_lines()).get(dotted) or unknown[variable(group, name)]
     if first["type"] == "extra_forbidden":
         return SettingsError(f"{place}: there is no setting {dotted}", "`fyke config` lists every setting.")
     return SettingsError(

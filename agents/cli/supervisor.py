@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,11 @@ GIVE_UP = 5  # quick crashes in a row
 _BACKOFF = 0.5
 _LONGEST_BACKOFF = 10.0
 _TAIL = 15
+
+
+def worker_command(stage: str) -> Sequence[str]:
+    """The command of a managed worker, in this very installation."""
+    return sys.executable, "-m", "agents.cli.main", "worker", stage, "--managed"
 
 
 @dataclass(slots=True)
@@ -46,8 +51,10 @@ class Child:
 class Supervisor:
     """Starts workers and keeps them running. `failed` resolves with the fault when that is hopeless."""
 
-    def __init__(self, say: Say) -> None:
+    def __init__(self, say: Say, command: Callable[[str], Sequence[str]] = worker_command) -> None:
+        """`command`: what runs a worker of a stage."""
         self._say = say
+        self._command = command
         self._children: list[Child] = []
         self._bootstrap: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._stopping = False
@@ -77,11 +84,10 @@ class Supervisor:
                 child.process.stdin.write(self._bootstrap.result().encode() + b"\n")
 
     async def _spawn(self, child: Child) -> None:
-        command = (sys.executable, "-m", "agents.cli.main", "worker", child.slot.stage, "--managed")
         with child.slot.log.open("ab") as log:
             child.log_start = log.tell()
             child.process = await asyncio.create_subprocess_exec(
-                *command,
+                *self._command(child.slot.stage),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agents.cli.configuration import override
 from agents.cli.options import cluster_options, settings_of
-from agents.cli.places import Places, occupied
 from streams.errors import EnvironmentFault
 
 if TYPE_CHECKING:
@@ -56,6 +54,8 @@ async def _serve(stage: str, settings: Settings, managed: bool) -> None:
     for sign in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sign, stop.set)
 
+    from agents.cli.configuration import override
+    from agents.cli.places import Places, occupied
     from agents.worker import run  # takes a second; meanwhile `fyke crawl` starts the broker
 
     if managed:
