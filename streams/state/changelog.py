@@ -30,7 +30,7 @@ class ChangelogWriter(Protocol):
     """What writes the changelog: the process's idempotent producer (acks=all), owned by `agents.delivery`."""
 
     async def send_all(
-        self, topic: str, partition: int, items: Sequence[Item], headers: Headers
+        self, topic: str, partition: int, items: Sequence[Item], headers: Headers = ()
     ) -> list[tuple[int, int]]:
         """Send records in order, in as few batches as they fit in, each record with `headers`.
 

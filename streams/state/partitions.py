@@ -54,7 +54,7 @@ class Partitions(FaustStore[bytes, bytes]):
 
     def set_persisted_offset(self, tp: TP, offset: int) -> None:
         """The offset is written with the rows, never alone."""
-        raise _by_partition()
+        raise by_partition()
 
     async def on_rebalance(
         self, assigned: set[TP], revoked: set[TP], newly_assigned: set[TP], generation_id: int = 0
@@ -70,38 +70,39 @@ class Partitions(FaustStore[bytes, bytes]):
     def apply_changelog_batch(self, batch: Iterable[EventT[Any]], to_key: Any, to_value: Any) -> None:
         """Faust flushes its buffers, which are always empty: our recovery leaves its own nothing to read."""
         if any(True for _ in batch):
-            raise _by_partition()
+            raise by_partition()
 
     def reset_state(self) -> None:
         """Remove nothing: `fyke clean` removes folders."""
-        raise _by_partition()
+        raise by_partition()
 
     async def backup_partition(self, tp: TP | int, flush: bool = True, purge: bool = False, keep: int = 1) -> None:
         """The changelog is the backup."""
-        raise _by_partition()
+        raise by_partition()
 
     def restore_backup(self, tp: TP | int, latest: bool = True, backup_id: int = 0) -> None:
         """The changelog is the backup."""
-        raise _by_partition()
+        raise by_partition()
 
     def __getitem__(self, key: bytes) -> NoReturn:
-        raise _by_partition()
+        raise by_partition()
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
-        raise _by_partition()
+        raise by_partition()
 
     def __delitem__(self, key: bytes) -> None:
-        raise _by_partition()
+        raise by_partition()
 
     def __contains__(self, key: object) -> bool:
-        raise _by_partition()
+        raise by_partition()
 
     def __iter__(self) -> NoReturn:
-        raise _by_partition()
+        raise by_partition()
 
     def __len__(self) -> int:
         return len(self._ledgers)
 
 
-def _by_partition() -> TypeError:
+def by_partition() -> TypeError:
+    """What using the table like a dictionary raises."""
     return TypeError("this table is addressed by partition: store(partition), put_many(partition, items)")

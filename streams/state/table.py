@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from aiokafka.errors import KafkaError
 from faust.tables.table import Table
@@ -23,7 +23,7 @@ from streams.settings import Frontier
 from streams.state.changelog import ChangelogReader, ChangelogWriter, KafkaLog, connection
 from streams.state.fencing import Accept, fence
 from streams.state.ledger import Item, Ledger
-from streams.state.partitions import Partitions
+from streams.state.partitions import Partitions, by_partition
 from streams.state.shelf import Shelf
 from streams.state.store import Indexer, Store
 from streams.topics import CHANGELOG
@@ -160,6 +160,14 @@ class RowTable(Table[bytes, bytes]):
             await ledger.settle()
         except (OwnershipLost, KafkaError) as error:
             log.warning("%s: %s; the next put will say so", ledger.store.path.name, error)
+
+    def on_key_set(self, key: bytes, value: bytes) -> NoReturn:
+        """Refuse Faust's own door: it writes where the current event comes from, and awaits nothing."""
+        raise by_partition()
+
+    def on_key_del(self, key: bytes) -> NoReturn:
+        """As `on_key_set`."""
+        raise by_partition()
 
     # ---- wiring --------------------------------------------------------------------------------------------------
 
