@@ -68,11 +68,11 @@ up_to_date && exit 0
 started=$(date +%s)
 [ -x $venv/bin/python ] && is_recent $venv/bin/python || make_venv
 
-echo "Packages: $(grep -c '==' requirements.lock), about 130 MB to download, a Java runtime for the broker included"
+echo "Packages: $(grep -c '==' requirements.lock), about 75 MB to download, a Java runtime for the broker included"
 install --require-hashes --no-deps -r requirements.lock ||
     fail "The packages could not be installed." "Check the connection to your Python package index and free disk space."
 if [ "$need" = dev ]; then
-    echo "Packages for the tests: $(grep -c '==' requirements-dev.lock), about 60 MB to download"
+    echo "Packages for the tests: $(grep -c '==' requirements-dev.lock), about 55 MB to download"
     install --require-hashes --no-deps -r requirements-dev.lock ||
         fail "The packages for the tests could not be installed." "See the message above."
 fi
