@@ -57,7 +57,9 @@ def test_the_status_matters_to_no_other_class() -> None:
 
 @pytest.mark.parametrize(("attempt", "lowest", "highest"), [(1, 0.05, 0.1), (2, 0.1, 0.2), (4, 0.4, 0.8)])
 def test_the_wait_doubles(attempt: int, lowest: float, highest: float) -> None:
-    assert retry.decide("connection", 0, attempt, 5, None, 0.0) == Decision(True, pytest.approx(lowest), "count")
+    decision = retry.decide("connection", 0, attempt, 5, None, 0.0)
+    assert decision.retry
+    assert decision.delay == pytest.approx(lowest)
     assert retry.decide("connection", 0, attempt, 5, None, 1.0).delay == pytest.approx(highest)
 
 
