@@ -209,11 +209,6 @@ def phase(breaker: Breaker, now: int) -> Phase:
     return "open" if now < breaker.until else "half_open"
 
 
-def window(breaker: Breaker, now: int, parallelism: int) -> int:
-    """How many requests to the host may be under way: all, none, or one probe."""
-    return {"closed": parallelism, "open": 0, "half_open": 1}[phase(breaker, now)]
-
-
 def breaker_after(breaker: Breaker, ok: bool, now: int) -> Breaker:
     """The breaker after one request to the host. `ok`: its failure, if any, has the host effect `none`.
 

@@ -159,8 +159,7 @@ def test_what_was_under_way_when_it_opened_changes_nothing() -> None:
 
 def test_one_probe_decides() -> None:
     opened = failed(0, 0, 0, 0, 0)
-    assert [retry.window(opened, at(s), 8) for s in (0, 59.999, 60)] == [0, 0, 1]
-    assert retry.window(CLOSED, NOW, 8) == 8
+    assert [retry.phase(opened, at(s)) for s in (0, 59.999, 60)] == ["open", "open", "half_open"]
     assert breaker_after(opened, ok=True, now=at(61)) == CLOSED
     again = failed(61, breaker=opened)
     assert again == Breaker(since=at(0), until=at(61 + 120), probes=1)
@@ -208,5 +207,5 @@ def test_an_open_breaker_never_shortens_its_hold(steps: list[tuple[bool, int]]) 
             assert after == CLOSED
         else:
             assert after.until >= breaker.until
-            assert (retry.window(after, now, 4) == 0) == bool(after.since)
+            assert (retry.phase(after, now) == "open") == bool(after.since)
         breaker = after
