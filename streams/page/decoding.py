@@ -59,13 +59,13 @@ class Decoder:
         self._max_bytes = max_bytes
         self._max_ratio = max_ratio
         self._layers: list[_Layer] = []
-        names = codings(content_encoding)
+        names = codings(content_encoding)  # each is in _LAYERS or in _UNSUPPORTED
         refused = [name for name in names if name in _UNSUPPORTED]
         if len(names) > MAX_CODINGS:
             self.broken = f"{len(names)} content codings, at most {MAX_CODINGS} are undone"
         elif refused:
             self.broken = f"content coding {refused[0]} is not supported"
-        elif all(name in _LAYERS for name in names):
+        else:
             self._layers = [_LAYERS[name]() for name in reversed(names)]
         self._made = [0] * max(1, len(self._layers))
 
