@@ -29,6 +29,7 @@ from agents.cli.outputs import Plan, make_folder, write_plan
 from agents.cli.places import Places, Slot
 from agents.cli.view import Snapshot, View
 from agents.io.admin import Admin
+from agents.io.members import sign_off
 from agents.io.seeds import Writer
 from streams import messages
 from streams.errors import EnvironmentFault
@@ -92,6 +93,8 @@ class Conductor:
         self._out = out
         self._began = time.monotonic()
         self._snapshot = Snapshot(plan.name, "starting", 0.0, limit=plan.definition.limit)
+        self._bootstrap = ""
+        self._members: dict[str, list[str]] = {}
         self._interrupted = asyncio.get_running_loop().create_future()
 
     async def run(self, workers: Workers) -> Report:
@@ -108,6 +111,8 @@ class Conductor:
             finally:
                 self._show("stopping")
                 killed = await workers.stop(grace)
+                if self._bootstrap:
+                    await sign_off(self._bootstrap, self._settings, self._members_by_group())
                 await cluster.release()
                 places.leave()
         return Report(self._plan, self.folder, result, self._snapshot, workers.restarts, killed)
@@ -119,7 +124,7 @@ class Conductor:
         for stage in STAGES:
             for _ in range(self._plan.workers):
                 await self._start_worker(workers, places.slot(stage), {})
-        bootstrap = await self._unless(workers, starting)
+        self._bootstrap = bootstrap = await self._unless(workers, starting)
         keeper = asyncio.ensure_future(cluster.keep_running())
         keeper.add_done_callback(lambda done: _pass_on(done, workers.failed))
         try:
@@ -155,7 +160,9 @@ class Conductor:
     # The steps
 
     async def _start_worker(self, workers: Workers, slot: Slot, extra: Mapping[str, object]) -> None:
-        own = {"worker.state": slot.folder, "worker.name": slot.name}
+        member = slot.member_name(self._settings.kafka.bootstrap)
+        self._members.setdefault(slot.stage, []).append(member)
+        own = {"worker.state": slot.folder, "worker.name": member}
         await workers.start(slot, override(self._settings, {**own, **extra}))
 
     async def _open(self, kafka: _Kafka) -> None:
@@ -217,6 +224,11 @@ class Conductor:
                     await kafka.update(self._plan.name, state="paused")
 
     # How it is done
+
+    def _members_by_group(self) -> dict[str, list[str]]:
+        """The workers as their groups know them."""
+        groups = self._members | {exporter_group(self._plan.name): self._members.get("exporter", [])}
+        return {group: names for group, names in groups.items() if group != "exporter"}
 
     def _keep(self, **changes: object) -> None:
         self._plan = msgspec.structs.replace(self._plan, **changes)

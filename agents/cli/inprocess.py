@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from agents import worker
 from agents.cli.places import Slot
+from agents.worker import run
 from streams.errors import EnvironmentFault, FykeError
 from streams.settings import Settings
 
@@ -35,7 +35,7 @@ class InProcess:
     def connect(self, bootstrap: str) -> None:
         """Run all stages that were started."""
         assert self._settings is not None  # noqa: S101 - `start` comes first
-        running = worker.run(self._stages, self._settings, bootstrap, self._stop)
+        running = run(self._stages, self._settings, bootstrap, self._stop)
         self._task = asyncio.create_task(running, name="workers")
         self._task.add_done_callback(self._ended)
 

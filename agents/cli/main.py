@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -57,6 +58,7 @@ def cli() -> None:
     fyke crawl --demo                   crawl a small site that is served on this machine
     fyke resume                         go on with the crawl that was interrupted
     """  # noqa: D301 - \b keeps click from wrapping the examples
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what it says as a warning reaches people as a fault
 
 
 for _command in (

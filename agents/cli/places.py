@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from zlib import crc32
 
 from agents.io.locks import Hold, exclusive
 from streams.errors import EnvironmentFault, UsageError
@@ -41,6 +43,15 @@ class Slot:
     def name(self) -> str:
         """E.g. `fetcher-1`."""
         return f"{self.stage}-{self.number}"
+
+    def member_name(self, bootstrap: str) -> str:
+        """The worker's name as a static member of its group: unique among all that use the broker.
+
+        `bootstrap`: of a broker that other machines and state folders may share; "" for the folder's own.
+        """
+        if not bootstrap:
+            return self.name
+        return f"{socket.gethostname()}-{crc32(str(self.folder).encode()):08x}-{self.name}"
 
     def free(self) -> None:
         """Let another process have the place."""

@@ -44,6 +44,7 @@ def worker(
         level=settings.worker.log.upper(),
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
     )
+    logging.getLogger("aiokafka").setLevel(logging.NOTSET)  # a worker has a log, and its own limit on storms
     uvloop.run(_serve(stage, settings, managed))
 
 
