@@ -6,8 +6,9 @@ seeds -> urls -> intake -> inbox -> frontier -> fetches -> fetcher -> pages -> p
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from agents.ending import Ending
 from agents.frontier import FrontierStage
 from agents.intake import IntakeStage
 from agents.io.admin import Admin
+from agents.io.endpoints import endpoints, skew_check
 from agents.io.logs import limit_libraries
 from agents.trimming import Trimming
 from streams.metrics import Metrics
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from agents.delivery import Batch, Delivery, Stage
     from streams.settings import Settings
 
+log = logging.getLogger(__name__)
+
 
 async def run(stages: Sequence[str], settings: Settings, bootstrap: str, stop: asyncio.Event) -> None:
     """Run stages in this process until `stop` is set; when one ends, all end. Raises what ended it."""
@@ -36,6 +40,8 @@ async def run(stages: Sequence[str], settings: Settings, bootstrap: str, stop: a
     async with AsyncExitStack() as stack:
         worker = Worker(settings, bootstrap, stack)
         runners = [await worker.make(name) for name in stages]
+        url = await stack.enter_async_context(worker.endpoints(runners))
+        log.info("%s: metrics and health at %s", ", ".join(stages), url)
         halt = asyncio.Event()
         work = [asyncio.create_task(runner.run(halt), name=runner.delivery.app.conf.id) for runner in runners]
         stopped = asyncio.create_task(stop.wait())
@@ -73,6 +79,15 @@ class Worker:
             "exporter": self._exporter,
         }
         return await makers[name]()
+
+    def endpoints(self, runners: Sequence[StageRunner]) -> AbstractAsyncContextManager[str]:
+        """`/metrics`, `/healthz` and `/readyz` of the process."""
+        own = self.settings.worker
+        skewed = skew_check(lambda: self.clock.skew() if self.clock.heard else None)
+        return endpoints(
+            own.host, own.port, metrics=self.metrics.text, live=[runner.live for runner in runners],
+            ready=[skewed, *(runner.ready for runner in runners)],
+        )  # fmt: skip
 
     async def _frontier(self) -> StageRunner:
         broadcast = await self._known(progress=True)

@@ -26,6 +26,9 @@ from streams.feed import TP, Feed, Haul
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+FETCH_WAIT_MS = 100
+"""How long the broker may sit on a fetch. aiokafka has one under way per broker, without the partitions whose records
+are not taken yet: what arrives in them meanwhile waits for it, and so does every question about offsets."""
 RETRY_SECONDS = 0.25
 COMMIT_SECONDS = 5.0
 _REBALANCE_IN_PROGRESS = 27
@@ -60,6 +63,7 @@ class BatchThread(driver.AIOKafkaConsumerThread):
         """With Faust's sticky assignor also where there are no tables, so that partitions stay put."""
         consumer = super()._create_worker_consumer(transport)
         self._assignor = self.app.assignor
+        consumer._fetch_max_wait_ms = FETCH_WAIT_MS  # noqa: SLF001 - hard-coded in Faust
         consumer._partition_assignment_strategy = [self._assignor]  # noqa: SLF001 - no argument of Faust leads there
         return consumer
 
