@@ -87,25 +87,26 @@ class StageRunner:
         stop that takes longer than the grace (no broker: the last commit cannot be made) ends the process.
         """
         await self._producer.start()
+        started = False
         try:
             for topic in self._stage.topics:
                 self._producer.partitions(topic)
             await self._stage.start(self.delivery)
+            started = True
             self._shards.advance = self.app.batches.advance
-            watchdog = asyncio.create_task(self._watchdog.run())
-            try:
-                await self._work(stop)
-            finally:
-                watchdog.cancel()
+            await self._work(stop)
         finally:
             self._stopping = True
             with _deadline(self._settings.worker.grace):
-                await self._finish()
+                if started:
+                    await self._finish()
+                await self._producer.stop()
 
     async def _work(self, stop: asyncio.Event) -> None:
         starting = asyncio.create_task(self.app.start())
         stopped = asyncio.create_task(stop.wait())
         ended = asyncio.create_task(self.app.ended())
+        watchdog = asyncio.create_task(self._watchdog.run())
         try:
             await asyncio.wait((starting, stopped, ended), return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
@@ -114,7 +115,7 @@ class StageRunner:
             if not stopped.done():
                 raise self.app.crash_reason or RuntimeError(f"{self.app.conf.id} stopped by itself")
         finally:
-            for task in (starting, stopped, ended):
+            for task in (starting, stopped, ended, watchdog):
                 task.cancel()
 
     async def _finish(self) -> None:
@@ -127,7 +128,6 @@ class StageRunner:
             log.warning("%s: %d slots are given up and will be repeated", self._stage.name, self._shards.in_flight)
         await self._stage.stop()
         await self.app.stop()
-        await self._producer.stop()
         log.info("%s: stopped in %.1f s", self._stage.name, time.monotonic() - began)
 
     def _undelivered(self, error: Exception) -> None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from streams.topics import Topic
 
 
-
 class Shards:
     """A `streams.feed.Port` for one stage. `advance` is told which position of a partition is safe to commit."""
 

@@ -10,6 +10,7 @@ import logging
 import random
 import signal
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -40,6 +41,12 @@ class Relay:
     async def start(self, delivery: Delivery) -> None:
         self._delivery = delivery
         self._partitions = delivery.partitions(RECORDS)
+        self._teller = asyncio.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        while True:
+            log.info("CONFIRMED %.1f", time.clock_gettime(time.CLOCK_BOOTTIME) - self._delivery.confirmed_at())
+            await asyncio.sleep(0.2)
 
     async def assigned(self, partitions: frozenset[Shard]) -> None:
         log.info("ASSIGNED %s", sorted(number for _, number in partitions))
@@ -63,6 +70,7 @@ class Relay:
             await asyncio.wait(self._tasks)
 
     async def stop(self) -> None:
+        self._teller.cancel()
         log.info("STOP after %s", dict(self.counts))
 
     def _finished(self, task: asyncio.Task[None]) -> None:
@@ -73,6 +81,8 @@ class Relay:
 
     async def _work(self, value: bytes, offset: int, slot: Slot) -> None:
         await asyncio.sleep(random.random() * 2 * self._seconds)
+        if self._worker == b"bug" and offset == 3:
+            value = b"%d" % (1 // 0)
         if not slot.alive:
             return
         await (await self._delivery.send(RECORDS, value + b"|" + self._worker, partition=offset % self._partitions))
