@@ -44,7 +44,7 @@ make_venv() {
     rm -rf "$venv"
     if command -v uv >/dev/null 2>&1; then
         echo "Python: by uv (it downloads one, about 30 MB, when there is none >= 3.11)"
-        uv venv --quiet --python '>=3.11' "$venv" || fail "uv could not provide Python >= 3.11." "See its message above."
+        uv venv --quiet --python '>=3.11,<3.15' "$venv" || fail "uv could not provide Python >= 3.11." "See its message above."
         return
     fi
     if [ -n "$python" ]; then
