@@ -83,17 +83,21 @@ class ThreadSource:
     def __init__(self, thread: BatchThread, settled: Callable[[Mapping[TP, int], Mapping[TP, int]], None]) -> None:
         self._thread = thread
         self._settled = settled
+        self._asked = 0  # polls, counted in the stage's loop
+        self._polled = 0  # the poll that runs or ran last, in the thread
         self._wanted: set[TP] = set()
+        self._early: set[TP] = set()  # wanted for a poll that has not begun to run
         self._woken: asyncio.Future[None] | None = None
 
     async def poll(self, wanted: frozenset[TP], seconds: float) -> Mapping[TP, Haul]:
         """See `Source`."""
-        return await self._thread.run(self._poll(wanted, seconds))
+        self._asked += 1
+        return await self._thread.run(self._poll(self._asked, wanted, seconds))
 
     def want(self, tp: TP) -> None:
         """See `Source`."""
         with suppress(RuntimeError):  # the thread's loop is closed
-            self._thread.thread_loop.call_soon_threadsafe(self._want, tp)
+            self._thread.thread_loop.call_soon_threadsafe(self._want, self._asked, tp)
 
     async def rewind(self) -> Mapping[TP, int]:
         """See `Source`."""
@@ -105,11 +109,11 @@ class ThreadSource:
         """See `Source`."""
         return (await self._thread.run(self._settle({tp: position})))[tp]
 
-    async def _poll(self, wanted: frozenset[TP], seconds: float) -> Mapping[TP, Haul]:
+    async def _poll(self, number: int, wanted: frozenset[TP], seconds: float) -> Mapping[TP, Haul]:
         fetcher = self._thread.kafka._fetcher  # noqa: SLF001
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        self._wanted = set(wanted)
+        self._polled, self._wanted, self._early = number, {*wanted, *self._early}, set()
         while True:
             if fetcher._closed:  # noqa: SLF001
                 raise ConsumerStoppedError
@@ -140,7 +144,10 @@ class ThreadSource:
             found = await fetcher.fetched_records(self._wanted, 0, limit)
         return {tp: Haul(starts[tp], states[tp].position, records) for tp, records in found.items()}
 
-    def _want(self, tp: TP) -> None:
+    def _want(self, number: int, tp: TP) -> None:
+        if number != self._polled:  # a quick stage is done before the poll's coroutine has had its first step
+            self._early.add(tp)
+            return
         self._wanted.add(tp)
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
