@@ -33,12 +33,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PAGE_CPU = 60.0
+"""Seconds one page may compute before the parser's process is ended and the page is tried in isolation."""
+
 
 async def run(stages: Sequence[str], settings: Settings, bootstrap: str, stop: asyncio.Event) -> None:
     """Run stages in this process until `stop` is set; when one ends, all end. Raises what ended it."""
     limit_libraries()
     async with AsyncExitStack() as stack:
-        worker = Worker(settings, bootstrap, stack)
+        worker = Worker(settings, bootstrap, stack, alone=len(stages) == 1)
         runners = [await worker.make(name) for name in stages]
         url = await stack.enter_async_context(worker.endpoints(runners))
         log.info("%s: metrics and health at %s", ", ".join(stages), url)
@@ -65,6 +68,8 @@ class Worker:
     settings: Settings
     bootstrap: str
     stack: AsyncExitStack
+    alone: bool
+    """Whether the process has one stage only."""
     metrics: Metrics = field(default_factory=Metrics)
     clock: BrokerClock = field(default_factory=BrokerClock)
     background: list[asyncio.Task[None]] = field(default_factory=list)
@@ -105,7 +110,8 @@ class Worker:
     async def _parser(self) -> StageRunner:
         from agents.parser import ParserStage
 
-        return self._runner(ParserStage(self.settings, await self._known()))
+        cpu_limit = PAGE_CPU if self.alone else None
+        return self._runner(ParserStage(self.settings, await self._known(), cpu_limit=cpu_limit))
 
     async def _exporter(self) -> StageRunner:
         from agents.exporter import ExporterStage
