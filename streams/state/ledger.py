@@ -8,8 +8,8 @@ read back and folded like in recovery, and keys that a foreign record touched ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from typing import Protocol
 
 from streams.errors import OwnershipLost
@@ -90,12 +90,10 @@ class Ledger:
             await self._read_back(first + 1)
         if self.store.epoch != first or self._owner() != generation:
             raise OwnershipLost("the partition moved while it was claimed")
+        await self.derive()
         self._epoch, self._generation = first, generation
-        try:
+        with self._void_on_error():
             await self._write_again()
-        except BaseException:
-            self._generation = None
-            raise
 
     async def put(self, items: Sequence[Item]) -> None:
         """Write rows (None deletes). On return they are durable and readable; on any error claim before the next put.
@@ -109,13 +107,10 @@ class Ledger:
             epoch = self.epoch
             if not items:
                 return
-            try:
+            with self._void_on_error():
                 if await self._append(items, epoch):
                     self.store.apply(items, self.store.offset + len(items))
                 await self._write_again()
-            except BaseException:  # cancellation too: what was sent may still land
-                self._generation = None
-                raise
 
     async def settle(self) -> None:
         """Find and mend what foreign records did since the last put, and note that the store is up to date.
@@ -125,21 +120,32 @@ class Ledger:
         if not self.claimed:
             return
         async with self.lock:
-            try:
-                epoch = self.epoch
-                end = await self._log.end()
-                if end > self.store.offset + 1:
-                    await self._read_back(end)
+            epoch = self.epoch
+            end = await self._log.end()
+            if end > self.store.offset + 1:
+                await self._read_back(end)
+            with self._void_on_error():
                 self._check(epoch)
                 await self._write_again()
-                self.store.touch()
-            except BaseException:
-                self._generation = None
-                raise
+            self.store.touch()
+
+    async def derive(self) -> None:
+        """Make the store's index and counters where they are not those of its rows; `lock` is held."""
+        for _ in self.store.derive():
+            await asyncio.sleep(0)
 
     def absorb(self, records: Iterable[LogRecord], position: int) -> None:
         """Fold a stretch of the log that ends before `position` into the store."""
         self.store.absorb(fold(records, self.store.epoch, self._accept), position - 1)
+
+    @contextmanager
+    def _void_on_error(self) -> Iterator[None]:
+        """End the claim where what was sent may still land, or ownership is lost; cancellation counts too."""
+        try:
+            yield
+        except BaseException:
+            self._generation = None
+            raise
 
     async def _append(self, items: Sequence[Item], epoch: int) -> bool:
         """Append; True: nothing came between, apply them. False: they were read back together with what did."""

@@ -55,7 +55,7 @@ class Shelf:
 
         Raises `StateError` for a store of a newer release, `EnvironmentFault` where the folder cannot be used.
         """
-        identity = Identity(cluster, topic, partition, self._indexer.version)
+        identity = Identity(cluster, topic, partition)
         path = self.path(partition)
         if (path / DAMAGED).exists():
             self.set_aside(partition, (path / DAMAGED).read_text())

@@ -3,6 +3,10 @@
 Only rows come from the changelog. Index entries and counters are *derived*: for every changed row the old value's
 contribution is taken away and the new one's added, in the WriteBatch that changes the row and moves the changelog
 offset. So they can neither drift nor be half there, whoever writes the row: the owner or recovery.
+
+A store that is filled from nothing, or whose index was made by another version of the indexer, is *underived*: rows
+come alone, and `derive` then makes index and counters in one pass. That reads a changelog with several versions of
+each row more than twice as fast. The store itself remembers that it is underived until the pass is complete.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from struct import Struct
 from typing import Any, NoReturn, Protocol, cast
@@ -27,9 +32,10 @@ DAMAGED = "DAMAGED"
 """Name of the file that tells the next start that reading found this store damaged."""
 
 _ROW, _INDEX, _COUNTER, _STALE = b"r", b"i", b"c", b"s"
-_IDENTITY, _POSITION = b"midentity", b"mposition"
+_IDENTITY, _POSITION, _DERIVED = b"midentity", b"mposition", b"mderived"
 _NUMBER = Struct(">q")
 _PLACE = Struct(">qqq")  # offset, epoch, time in ms
+_STEP = 5_000  # rows derived at once: some 50 ms in which the loop does nothing else
 
 
 class Indexer(Protocol):
@@ -37,7 +43,7 @@ class Indexer(Protocol):
 
     @property
     def version(self) -> int:
-        """Raised whenever `entries` or `counters` change: stores derived with another version are rebuilt."""
+        """Raised whenever `entries` or `counters` change: what another version derived is made anew."""
         ...
 
     def entries(self, key: bytes, value: bytes) -> Iterable[tuple[bytes, bytes]]:
@@ -56,7 +62,6 @@ class Identity:
     cluster: str
     topic: str
     partition: int
-    indexer: int
     schema: int = SCHEMA
 
 
@@ -71,7 +76,7 @@ class Store:
     """An open store. Opened by `streams.state.shelf`, filled by `streams.state.ledger`; callers read.
 
     `offset`: of the last changelog record it contains (-1: none); `epoch`: highest marker up to there; `stale`: keys
-    that the owner has to write again. `clock` gives ms since 1970.
+    that the owner has to write again; `derived`: index and counters are those of the rows. `clock`: ms since 1970.
     """
 
     def __init__(self, db: Rdict, path: Path, indexer: Indexer, clock: Callable[[], int]) -> None:
@@ -82,6 +87,7 @@ class Store:
         place = db.get(_POSITION)
         self.offset, self.epoch, self.touched = _PLACE.unpack(place) if place else (-1, NO_EPOCH, clock())
         self.stale = {key for key, _ in self._scan(_STALE)}
+        self.derived = db.get(_DERIVED) == self._version()
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
@@ -114,7 +120,10 @@ class Store:
     def absorb(self, folded: Folded, offset: int) -> None:
         """Apply a folded stretch of the changelog that ends at `offset`. Atomic."""
         batch = WriteBatch(raw_mode=True)
-        self._change_rows(batch, folded.rows)
+        if self.derived:
+            self._change_rows(batch, folded.rows)
+        else:
+            _put_rows(batch, folded.rows)
         stale = (self.stale - folded.rows.keys()) | folded.stale
         for key in stale - self.stale:
             batch.put(_STALE + key, b"")
@@ -124,6 +133,34 @@ class Store:
         batch.put(_POSITION, _PLACE.pack(offset, folded.epoch, now))
         self._write(batch)
         self.offset, self.epoch, self.touched, self.stale = offset, folded.epoch, now, stale
+
+    def derive(self) -> Iterator[int]:
+        """Make index and counters from the rows, in steps of so many rows; nothing may be written before the last.
+
+        Interrupted, it begins anew. Nothing to do in a store that is derived.
+        """
+        if self.derived:
+            return
+        self._db.delete_range(_INDEX, _successor(_INDEX))
+        self._db.delete_range(_COUNTER, _successor(_COUNTER))
+        totals: dict[bytes, int] = {}
+        rows = self._scan(_ROW)
+        while chunk := list(islice(rows, _STEP)):
+            batch = WriteBatch(raw_mode=True)
+            for key, value in chunk:
+                for entry, content in self._indexer.entries(key, value):
+                    batch.put(_INDEX + entry, content)
+                for name, number in self._indexer.counters(key, value):
+                    totals[name] = totals.get(name, 0) + number
+            self._write(batch)
+            yield len(chunk)
+        batch = WriteBatch(raw_mode=True)
+        for name, number in totals.items():
+            if number:
+                batch.put(_COUNTER + name, _NUMBER.pack(number))
+        batch.put(_DERIVED, self._version())
+        self._write(batch)
+        self.derived = True
 
     def touch(self) -> None:
         """Note that the store is up to date now."""
@@ -160,32 +197,33 @@ class Store:
 
     # ---- inside --------------------------------------------------------------------------------------------------
 
+    def _version(self) -> bytes:
+        return str(self._indexer.version).encode()
+
     def _change_rows(self, batch: WriteBatch, rows: Mapping[bytes, bytes | None]) -> None:
         keys = list(rows)
         deltas: dict[bytes, int] = {}
         for key, old in zip(keys, self.get_many(keys), strict=True):
             new = rows[key]
-            if new == old:
-                continue
-            if new is None:
-                batch.delete(_ROW + key)
-            else:
-                batch.put(_ROW + key, new)
-            self._change_entries(batch, key, old, new)
-            if old is not None:
-                for name, number in self._indexer.counters(key, old):
-                    deltas[name] = deltas.get(name, 0) - number
-            if new is not None:
-                for name, number in self._indexer.counters(key, new):
-                    deltas[name] = deltas.get(name, 0) + number
+            if new != old:
+                self._change_derived(batch, deltas, key, old, new)
+        _put_rows(batch, rows)
         self._change_counters(batch, deltas)
 
-    def _change_entries(self, batch: WriteBatch, key: bytes, old: bytes | None, new: bytes | None) -> None:
-        before = dict(self._indexer.entries(key, old)) if old is not None else {}
+    def _change_derived(
+        self, batch: WriteBatch, deltas: dict[bytes, int], key: bytes, old: bytes | None, new: bytes | None
+    ) -> None:
+        before: dict[bytes, bytes] = {}
+        if old is not None:  # all of one value, then all of the other: an indexer may keep the last row it decoded
+            before = dict(self._indexer.entries(key, old))
+            for name, number in self._indexer.counters(key, old):
+                deltas[name] = deltas.get(name, 0) - number
         if new is not None:
             for entry, value in self._indexer.entries(key, new):
                 if before.pop(entry, None) != value:
                     batch.put(_INDEX + entry, value)
+            for name, number in self._indexer.counters(key, new):
+                deltas[name] = deltas.get(name, 0) + number
         for entry in before:
             batch.delete(_INDEX + entry)
 
@@ -239,6 +277,14 @@ class Store:
             (self.path / DAMAGED).write_text(str(error))
             remedy = "Start the worker again: it rebuilds the store from the changelog."
             raise StateError(f"{self.path} is damaged: {error}", remedy) from error
+
+
+def _put_rows(batch: WriteBatch, rows: Mapping[bytes, bytes | None]) -> None:
+    for key, value in rows.items():
+        if value is None:
+            batch.delete(_ROW + key)
+        else:
+            batch.put(_ROW + key, value)
 
 
 def _successor(prefix: bytes) -> bytes:

@@ -124,6 +124,8 @@ class RowTable(Table[bytes, bytes]):
                 async for partition, records, position in stretches:
                     ledgers[partition].absorb(records, position)
                     count += len(records)
+            for ledger in ledgers.values():
+                await ledger.derive()
         seconds = time.monotonic() - started
         log.info("%s: %d changelog records of %d partitions in %.2f s", self.name, count, len(partitions), seconds)
         return {partition: ledger.store.offset for partition, ledger in ledgers.items()}

@@ -46,7 +46,13 @@ def shelf(folder: Path, *, version: int = 1, clock: Clock | None = None, max_age
 
 def bare_store(path: Path) -> Store:
     """An open store without an identity."""
-    return Store(Rdict(str(path), shelf(path.parent)._options()), path, ByState(), Clock())
+    return derived(Store(Rdict(str(path), shelf(path.parent)._options()), path, ByState(), Clock()))
+
+
+def derived(store: Store) -> Store:
+    for _ in store.derive():
+        pass
+    return store
 
 
 def index_of(rows: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:

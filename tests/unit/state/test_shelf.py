@@ -77,13 +77,6 @@ async def test_a_copied_store_of_another_partition_is_set_aside(tmp_path):
     store.close()
 
 
-async def test_a_store_with_another_index_is_rebuilt(tmp_path):
-    await fill(tmp_path)
-    store = await shelf(tmp_path, version=2).open("cluster", "topic", 3)
-    assert store.offset == -1
-    store.close()
-
-
 @pytest.mark.parametrize(("age", "offset"), [(HOUR, 0), (HOUR + 1, -1)])
 async def test_a_store_that_may_have_missed_deletes_is_rebuilt(tmp_path, age, offset):
     clock = Clock()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from streams.errors import OwnershipLost, StateError
 from streams.state.fold import Folded
 from streams.state.store import DAMAGED, Store
-from tests.unit.state.rows import Clock, bare_store, counters_of, index_of, shelf
+from tests.unit.state.rows import Clock, bare_store, counters_of, derived, index_of, shelf
 
 
 @pytest.fixture
@@ -53,12 +53,44 @@ def test_index_and_counters_always_equal_what_the_rows_give(store, changes):
 
 
 async def test_everything_is_there_after_closing_and_opening(tmp_path):
-    store = await shelf(tmp_path).open("cluster", "topic", 0)
+    store = derived(await shelf(tmp_path).open("cluster", "topic", 0))
     store.apply([(b"a", b"w\x01"), (b"b", b"f\x02")], 41)
     again = await reopened(store)
     assert again.offset == 41
     assert_derived(again, {b"a": b"w\x01", b"b": b"f\x02"})
     again.close()
+
+
+async def test_a_store_filled_from_nothing_is_derived_in_one_pass(tmp_path, monkeypatch):
+    monkeypatch.setattr("streams.state.store._STEP", 2)
+    store = await shelf(tmp_path).open("cluster", "topic", 0)
+    rows = {b"": b"w\x01", b"a": b"d\x02", b"b": b"f\x00", b"c": b"w\x09", b"d": b"w\x00"}
+    store.apply([(b"b", b"w\x07"), (b"gone", b"w\x01")], 1)
+    store.apply([*rows.items(), (b"gone", None)], 7)
+    assert not store.derived
+    next(store.derive())  # interrupted
+    store = await reopened(store)
+    assert not store.derived
+    store.apply([(b"d", b"f\x03")], 8)
+    assert list(store.derive()) == [2, 2, 1]
+    assert_derived(store, rows | {b"d": b"f\x03"})
+    store = await reopened(store)
+    assert store.derived
+    assert list(store.derive()) == []
+    assert_derived(store, rows | {b"d": b"f\x03"})
+    store.close()
+
+
+async def test_another_version_of_the_indexer_derives_anew_from_the_rows(tmp_path):
+    store = derived(await shelf(tmp_path).open("cluster", "topic", 0))
+    store.apply([(b"a", b"w\x01")], 4)
+    store._db.put(b"i" + b"what another version made", b"")
+    store._db.put(b"c" + b"and counted", bytes(8))
+    store.close()
+    store = await shelf(tmp_path, version=2).open("cluster", "topic", 0)
+    assert (store.offset, store.derived) == (4, False)
+    assert_derived(derived(store), {b"a": b"w\x01"})
+    store.close()
 
 
 async def test_rows_are_read_in_the_order_asked(store):
@@ -128,7 +160,7 @@ async def test_touching_moves_only_the_time(tmp_path):
 
 
 async def test_damage_found_while_reading_is_noted_for_the_next_start(tmp_path):
-    store = await shelf(tmp_path).open("cluster", "topic", 0)
+    store = derived(await shelf(tmp_path).open("cluster", "topic", 0))
     store.apply([(b"%05d" % number, b"w\x00" + os.urandom(100)) for number in range(2000)], 1999)
     store._db.flush()
     store.close()
