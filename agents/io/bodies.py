@@ -80,14 +80,15 @@ class Body:
         self._pieces: list[bytes] = []
         self._room = max_body
         self._wire_room = max(max_body, settings.max_wire) if coding else max_body
+        self.received = 0
         self.full = False
 
     def feed(self, piece: bytes) -> int:
         """Take what was received; returns how many more bytes are kept. `full`: there is no use for more."""
-        self._wire_room -= len(piece)
+        self.received += len(piece)
         if self._decoder is not None:
             piece = self._decoder.feed(piece)
-            self.full = self._decoder.stopped or self._wire_room < 0
+            self.full = self._decoder.stopped or self.received > self._wire_room
         elif len(piece) > self._room:
             piece = piece[: self._room]
             self.full = True

@@ -96,7 +96,10 @@ class Request:
 
 @dataclass(slots=True)
 class Answer:
-    """What came of a request: a status with headers, or a failure without. A body may be there only in part."""
+    """What came of a request: a status with headers, or a failure without. A body may be there only in part.
+
+    `received`: bytes of the body that came over the wire.
+    """
 
     status: int = 0
     raw_headers: tuple[tuple[bytes, bytes], ...] = ()
@@ -109,6 +112,7 @@ class Answer:
     first_byte: float = 0.0
     end: float = 0.0
     address: str = ""
+    received: int = 0
 
     @property
     def headers(self) -> list[tuple[str, str]]:
@@ -319,6 +323,7 @@ class HttpClient:
         coding = ", ".join(response.headers.getall("Content-Encoding", ())) if wanted else ""
         body = Body(coding, request.max_body if wanted else DRAIN, self._settings)
         fault = await self._receive(exchange, response, body)
+        answer.received = body.received
         if not wanted:
             return answer
         answer.body, (answer.truncated, answer.reason) = body.end(fault)
@@ -365,7 +370,7 @@ def classify(error: BaseException) -> tuple[FailureClass, dict[str, str]]:
     if isinstance(error, _Unanswered | aiohttp.ClientConnectionError | OSError):
         return "connection", {}
     if isinstance(error, ValueError):
-        return "dns", {"dns": "not a host name"}
+        return "dns", {"dns": str(error)}
     return "protocol", {}
 
 

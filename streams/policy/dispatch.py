@@ -37,10 +37,14 @@ class Begin(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Defer(Generic[T]):
-    """Give this order back: `reason` is `host` (its clock), or what the rules said."""
+    """Give this order back: `reason` is `host` (its clock), or what the rules said.
+
+    `until`: when the clock would let it start; FOREVER: nobody knows.
+    """
 
     item: T
     reason: str
+    until: float = FOREVER
 
 
 Step = Begin[T] | Defer[T]
@@ -126,7 +130,7 @@ class Dispatcher(Generic[T]):
         if isinstance(decision, Start):
             return Begin(self._pop(key), head.clock.start(key, limits, now))
         if now >= head.deadline or head.deadline < decision.at < FOREVER:
-            return Defer(self._pop(key), "host")
+            return Defer(self._pop(key), "host", decision.at)
         self._set_timer(key, min(decision.at, head.deadline))
         return None
 

@@ -13,6 +13,12 @@ from typing import Final
 
 NEVER: Final = float("-inf")
 FOREVER: Final = float("inf")
+TRAVEL: Final = 0.05
+"""A request is taken to reach the site so long after it was sent, or when it was answered, if that is earlier.
+
+Two requests travel for different lengths of time: without this the site may see them closer together than promised.
+"""
+
 MEMORY: Final = 3600.0
 """A host that was left alone for so long is forgotten: longer than any delay a rule may ask for."""
 
@@ -30,12 +36,8 @@ class Limits:
 
     @property
     def gap(self) -> float:
-        """The delay with a margin of 2 % (at most 50 ms).
-
-        Two requests travel for different lengths of time, and times are reported in whole milliseconds: without a
-        margin the site may see them closer together than it was promised.
-        """
-        return self.delay + min(0.02 * self.delay, 0.05)
+        """The delay, and 2 ms because times are reported in whole milliseconds; 0 without a delay."""
+        return self.delay + 0.002 if self.delay else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,21 @@ WAIT_FOR_RUNNING: Final = WaitUntil(FOREVER)
 class _Running:
     host: _Host
     limits: Limits
-    unsent: bool = True
+    sent: float = NEVER
+
+    @property
+    def unsent(self) -> bool:
+        return self.sent == NEVER
 
 
 @dataclass(slots=True)
 class _Host:
-    """One politeness key. `last`: the latest start; `last_gap`: what the rule of that request asks for."""
+    """One politeness key.
 
+    `last`: when the latest request, `ticket`, started as the site sees it; `last_gap`: what its rule asks for.
+    """
+
+    ticket: int = 0
     last: float = NEVER
     last_gap: float = 0.0
     held: float = NEVER
@@ -98,7 +108,7 @@ class WireClock:
         host = self._hosts.get(key)
         if host is None:
             return START if not_before <= now else WaitUntil(not_before)
-        not_before = max(not_before, host.held, host.last + max(host.last_gap, limits.gap))
+        not_before = max(not_before, host.held, self._after_last(host, limits))
         if not_before > now:
             return WaitUntil(not_before)
         running = host.running.values()
@@ -108,6 +118,11 @@ class WireClock:
             return WAIT_FOR_RUNNING
         return START
 
+    @staticmethod
+    def _after_last(host: _Host, limits: Limits) -> float:
+        gap = max(host.last_gap, limits.gap)
+        return host.last + gap if gap else NEVER
+
     def start(self, key: str, limits: Limits, now: float) -> int:
         """Note that a request to `key` starts now; `decide` has just allowed it. The ticket names it from here on."""
         if len(self._hosts) >= self._prune_at:
@@ -116,20 +131,24 @@ class WireClock:
         if host is None:
             host = self._hosts[key] = _Host()
         self._tickets += 1
-        host.last, host.last_gap = now, limits.gap
+        host.ticket, host.last, host.last_gap = self._tickets, now, limits.gap
         host.running[self._tickets] = self._running[self._tickets] = _Running(host, limits)
         return self._tickets
 
     def sent(self, ticket: int, now: float) -> None:
         """Its head goes out on the wire now: the gap counts from here, whatever connecting took."""
         running = self._running[ticket]
-        running.unsent = False
-        running.host.last, running.host.last_gap = now, running.limits.gap
+        running.sent = now
+        host = running.host
+        host.ticket, host.last, host.last_gap = ticket, now + TRAVEL, running.limits.gap
 
-    def end(self, ticket: int) -> None:
+    def end(self, ticket: int, now: float) -> None:
         """It is over: answered, failed or aborted."""
         running = self._running.pop(ticket)
-        del running.host.running[ticket]
+        host = running.host
+        del host.running[ticket]
+        if host.ticket == ticket:
+            host.last = min(host.last, now)
 
     def hold(self, key: str, until: float) -> None:
         """The host asked to be left alone (429 or 503 with Retry-After). A hold is never shortened."""

@@ -29,10 +29,10 @@ def test_the_gap_is_counted_from_start_to_start_not_from_the_end():
     clock = WireClock()
     ticket = clock.start("a", HALF, 10.0)
     clock.sent(ticket, 10.0)
-    assert at(clock.decide("a", HALF, 10.2)) == pytest.approx(10.51)
-    clock.end(ticket)
-    assert at(clock.decide("a", HALF, 10.4)) == pytest.approx(10.51)
-    assert clock.decide("a", HALF, 10.52) == START
+    assert at(clock.decide("a", HALF, 10.2)) == pytest.approx(10.552)
+    clock.end(ticket, 10.3)
+    assert at(clock.decide("a", HALF, 10.4)) == pytest.approx(10.552)
+    assert clock.decide("a", HALF, 10.56) == START
     assert clock.decide("b", HALF, 10.0) == START
 
 
@@ -41,7 +41,15 @@ def test_the_gap_counts_from_what_the_site_sees_when_connecting_takes_long():
     ticket = clock.start("a", HALF, 10.0)
     assert clock.decide("a", HALF, 10.9) == WAIT_FOR_RUNNING
     clock.sent(ticket, 11.0)
-    assert at(clock.decide("a", HALF, 11.1)) == pytest.approx(11.51)
+    assert at(clock.decide("a", HALF, 11.1)) == pytest.approx(11.552)
+
+
+def test_the_gap_counts_from_the_latest_moment_at_which_the_request_can_have_arrived():
+    clock = WireClock()
+    ticket = clock.start("a", HALF, 10.0)
+    clock.sent(ticket, 10.0)
+    clock.end(ticket, 10.004)
+    assert at(clock.decide("a", HALF, 10.1)) == pytest.approx(10.506)
 
 
 def test_without_a_delay_connecting_stops_nobody():
@@ -55,7 +63,7 @@ def test_parallelism_holds_until_a_request_ends():
     two = Limits(0.0, 2)
     first, _ = clock.start("a", two, 0.0), clock.start("a", two, 0.0)
     assert clock.decide("a", two, 100.0) == WAIT_FOR_RUNNING
-    clock.end(first)
+    clock.end(first, 100.0)
     assert clock.decide("a", two, 100.0) == START
 
 
@@ -64,7 +72,7 @@ def test_of_two_crawls_on_a_host_the_strictest_delay_holds(rules):
     clock = WireClock()
     ticket = clock.start("a", rules[0], 0.0)
     clock.sent(ticket, 0.0)
-    assert at(clock.decide("a", rules[1], 1.0)) == pytest.approx(5.05)
+    assert at(clock.decide("a", rules[1], 1.0)) == pytest.approx(5.052)
 
 
 def test_of_two_crawls_on_a_host_the_strictest_parallelism_holds():
@@ -91,7 +99,7 @@ def test_a_hold_is_kept_and_never_shortened():
 def test_a_new_owner_waits_for_the_quarantine_or_the_delay_whichever_is_longer():
     clock = WireClock(taken=1000.0, quarantine=4.0)
     assert at(clock.decide("a", FREE, 1000.0)) == 1004.0
-    assert at(clock.decide("a", Limits(10.0, 1), 1000.0)) == pytest.approx(1010.05)
+    assert at(clock.decide("a", Limits(10.0, 1), 1000.0)) == pytest.approx(1010.002)
     assert clock.decide("a", FREE, 1004.0) == START
 
 
@@ -99,7 +107,7 @@ def test_hosts_left_alone_are_forgotten_and_busy_or_held_ones_are_not():
     clock = WireClock()
     slow = Limits(MEMORY / 2, 1)
     for number in range(1022):
-        clock.end(clock.start(f"old{number}", slow, 0.0))
+        clock.end(clock.start(f"old{number}", slow, 0.0), 0.0)
     running = clock.start("running", Limits(0.0, 1), 0.0)
     later = MEMORY + 1.0
     clock.hold("held", later + 60.0)
@@ -107,7 +115,7 @@ def test_hosts_left_alone_are_forgotten_and_busy_or_held_ones_are_not():
     assert clock.decide("running", FREE, later) == WAIT_FOR_RUNNING
     assert at(clock.decide("held", FREE, later)) == later + 60.0
     assert len(clock._hosts) == 3
-    clock.end(running)
+    clock.end(running, later)
 
 
 @dataclass
@@ -150,7 +158,7 @@ def test_gap_and_parallelism_hold_under_any_interleaving(steps):
                 ticket = sorted(site.running)[pick % len(site.running)]
                 site.unsent.discard(ticket)
                 del site.running[ticket]
-                site.clock.end(ticket)
+                site.clock.end(ticket, site.now)
             case "wait":
                 site.now += pause
             case _:

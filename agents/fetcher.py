@@ -1,0 +1,346 @@
+"""The fetcher: `fetches` → `pages`, `inbox`. HTTP under the wire clock.
+
+An order waits for its host without a task and without a slot on the wire (`streams.policy.dispatch`); a task runs it
+once its host's clock allows the request. Order of writes, each durable before the next: page → outcome → ack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import TYPE_CHECKING, Final, Protocol
+
+from agents.holdings import Holding, Holdings
+from agents.io.http import Exchange, HttpClient, now
+from agents.jobs import Job, Key, Recent, WallClock, for_order, key_of, request_of, retry_after
+from agents.meter import Meter
+from agents.outbox import Outbox
+from agents.results import Results
+from streams.codecs import decode
+from streams.errors import MessageError, NewerSchemaError
+from streams.messages import CrawlDefinition, FetchOrder, FetchOutcome
+from streams.policy.dispatch import Begin, Dispatcher, Waiting
+from streams.policy.politeness import FOREVER, Limits
+from streams.topics import FETCHES, PAGES, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiokafka import ConsumerRecord
+
+    from agents.delivery import Batch, Delivery, Slot
+    from agents.delivery.stage import Shard
+    from agents.io.http import Answer
+    from streams.settings import Settings
+
+BACKLOG: Final = 2000
+"""Orders that are taken and not answered; no batch is taken above it."""
+
+LOOK: Final = 1.0
+"""Seconds between two looks at whether the group still confirms us."""
+
+_HEADERS: Final = 256 * 1024  # bytes of a page's message that are kept free for its facts
+_DRAIN_SHARE: Final = 0.5  # of the grace for requests that run
+
+
+class Crawls(Protocol):
+    """What the fetcher asks of `agents.broadcast`."""
+
+    @property
+    def crawls(self) -> Mapping[str, CrawlDefinition]:
+        """The definitions that were read so far."""
+
+
+class FetcherStage:
+    """Reads `fetches`. `client` stands in for the one that is made from the settings."""
+
+    name = "fetcher"
+    topics: tuple[Topic, ...] = (FETCHES,)
+
+    def __init__(self, settings: Settings, broadcast: Crawls, client: HttpClient | None = None) -> None:
+        self._settings = settings
+        self._broadcast = broadcast
+        self._client = client or HttpClient(settings.fetch)
+        self._fetcher = settings.worker.name or f"{socket.gethostname()}-{os.getpid()}"
+        self._wall = WallClock()
+        self._jobs: dict[Key, Job] = {}
+        self._recent = Recent()
+        self._dispatcher: Dispatcher[Job] = Dispatcher(self._rules)
+        self._open = 0
+        self._owned = asyncio.Event()
+        self._room = asyncio.Event()
+        self._draining = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._pump_soon: asyncio.Handle | None = None
+        self._watch_timer: asyncio.TimerHandle | None = None
+
+    # ---- the stage
+
+    async def start(self, delivery: Delivery) -> None:
+        """Open the client."""
+        self._delivery = delivery
+        self._loop = asyncio.get_running_loop()
+        self._meter = Meter(delivery.metrics.fetch)
+        self._results = Results(delivery, self._meter, self._wall, self._settings.frontier.politeness, self._owned)
+        self._holdings = Holdings(delivery)
+        self._outbox = Outbox(delivery)
+        self._max_body = delivery.largest(PAGES) - _HEADERS
+        metrics = delivery.metrics.fetch
+        metrics.open.set_function(lambda: self._open)
+        metrics.parked.set_function(lambda: len(self._dispatcher))
+        metrics.body_budget.set_function(lambda: self._client.budget.used)
+        await self._client.start()
+        self._watch()
+
+    async def assigned(self, partitions: frozenset[Shard]) -> None:
+        """Abort what belongs to lost partitions, go on with what came back, and let the others wait as they must."""
+        numbers = {number for _, number in partitions}
+        self._holdings.keep(numbers)
+        for key, job in list(self._jobs.items()):
+            if self._holdings.get(job.partition) is not job.holding:
+                self._abort(job)
+                self._forget(key)
+        await self._holdings.take(numbers)
+        self._owned.set()
+        self._pump()
+
+    def revoked(self) -> None:
+        """Start and send nothing more. What runs goes on: its partition may come back, and its order with it."""
+        self._owned.clear()
+        self._outbox.clear()
+        for job in self._dispatcher.take_all():
+            self._forget(key_of(job.order))
+        for job in self._jobs.values():
+            job.waiters.clear()
+
+    async def batch(self, batch: Batch) -> None:
+        """Queue orders; waits while there are enough of them."""
+        while len(self._jobs) >= BACKLOG:
+            self._room.clear()
+            await self._room.wait()
+        for record in batch.records:
+            slot = self._delivery.slot(batch, record.offset, record.offset)
+            order = await self._read(batch, record)
+            holding = self._holdings.get(batch.partition)
+            if order is None or holding is None:
+                slot.done()
+            else:
+                self._admit(order, slot, batch.partition, holding, old=record.offset < holding.old)
+        self._look()
+
+    async def drain(self) -> None:
+        """Give back what waits, finish what runs; what takes too long is aborted and given back, too."""
+        self._draining = True
+        for job in self._dispatcher.take_all():
+            self._give_back(job, "draining")
+        running = [job.task for job in self._jobs.values() if job.task is not None]
+        if running:
+            _, late = await asyncio.wait(running, timeout=self._settings.worker.grace * _DRAIN_SHARE)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        for job in list(self._jobs.values()):
+            self._give_back(job, "draining")
+        await self._outbox.idle()
+
+    async def stop(self) -> None:
+        """End what still runs and close all connections."""
+        self._draining = True
+        for timer in (self._timer, self._watch_timer, self._pump_soon):
+            if timer is not None:
+                timer.cancel()
+        tasks = [job.task for job in self._jobs.values() if job.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._outbox.clear()
+        await self._client.close()
+
+    # ---- orders
+
+    async def _read(self, batch: Batch, record: ConsumerRecord) -> FetchOrder | None:
+        try:
+            return decode(FetchOrder, record.value)
+        except NewerSchemaError as error:
+            self._delivery.fatal(error)
+        except MessageError as error:
+            await self._delivery.unreadable(batch, record, error.reason)
+            return None
+
+    def _admit(self, order: FetchOrder, slot: Slot, partition: int, holding: Holding, *, old: bool) -> None:
+        key = key_of(order)
+        at = now()
+        known = self._recent.get(key, at)
+        if known is not None:
+            self._meter.joined()
+            self._outbox.add(order.shard, for_order(known, order), slot)
+            return
+        job = self._jobs.get(key)
+        if job is not None:
+            self._meter.joined()
+            job.waiters.append((order, slot))
+            return
+        job = self._jobs[key] = Job(order, partition, holding, at, [(order, slot)], order.url, order.kind)
+        if old:
+            self._give_back(job, "taken over")
+            return
+        if order.not_before:
+            holding.clock.hold(order.host, self._wall.mark(order.not_before))
+        self._dispatcher.add(Waiting(job, order.host, holding.clock, at + self._settings.fetch.defer_after))
+
+    def _rules(self, job: Job) -> Limits | str:
+        """The newest rules that are known: the strictest of the order's and its crawl's as it is now."""
+        order = job.order
+        definition = self._broadcast.crawls.get(order.crawl)
+        limits = Limits(order.delay, max(1, order.parallelism))
+        if definition is not None:
+            if definition.state in ("paused", "ended"):
+                return definition.state
+            limits = limits.strictest(Limits(definition.delay, max(1, definition.parallelism)))
+        job.limits = limits
+        return limits
+
+    # ---- the wire
+
+    def _confirmed(self) -> bool:
+        """Whether the group's coordinator surely still counts us as the owner."""
+        return now() - self._delivery.confirmed_at() < self._settings.kafka.session_timeout
+
+    def _permit(self, job: Job) -> bool:
+        """Whether a request of `job` may go out, asked last right before it is sent."""
+        return (
+            self._owned.is_set()
+            and not self._draining
+            and self._holdings.get(job.partition) is job.holding
+            and self._confirmed()
+        )
+
+    def _look(self) -> None:
+        """Pump soon: once for all that happens in this turn of the loop."""
+        if self._pump_soon is None:
+            self._pump_soon = self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Start what may start now, give back what cannot soon, and come again when time will help."""
+        self._pump_soon = None
+        if self._draining or not self._owned.is_set() or not len(self._dispatcher):
+            return
+        if not self._confirmed():
+            return  # `_watch` looks again
+        for step in self._dispatcher.steps(now(), self._settings.fetch.concurrency - self._open):
+            if isinstance(step, Begin):
+                self._open += 1
+                step.item.on_wire = True
+                step.item.task = asyncio.create_task(self._run(step.item, step.ticket), name="fetch")
+            else:
+                self._give_back(step.item, step.reason, step.until)
+        self._set_timer(self._dispatcher.wake_at())
+
+    def _set_timer(self, mark: float) -> None:
+        if mark == FOREVER:
+            return
+        at = self._loop.time() + max(0.0, mark - now())
+        if self._timer is not None:
+            if not self._timer.cancelled() and self._loop.time() < self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at, self._pump)
+
+    def _watch(self) -> None:
+        """An owner that is not confirmed ends its requests: another one may be about to start its own."""
+        self._watch_timer = self._loop.call_later(LOOK, self._watch)
+        if self._confirmed():
+            self._look()
+            return
+        for job in list(self._jobs.values()):
+            if job.on_wire:
+                self._abort(job)
+                self._next(job)
+
+    async def _run(self, job: Job, ticket: int) -> None:
+        """One request of a job, and what follows from it."""
+        exchange = Exchange(permit=lambda: self._permit(job), on_sent=lambda at: self._sent(job, ticket, at))
+        try:
+            answer = await self._request(job, ticket, exchange)
+            if answer is None or self._broke(job, answer, exchange):
+                self._next(job)
+                return
+            outcome = await self._results.conclude(job, answer)
+            if outcome is None:
+                self._next(job)
+            else:
+                self._finish(job, outcome)
+        except Exception as error:  # noqa: BLE001 - nothing may get lost here without a sound
+            self._delivery.fatal(error)
+        finally:
+            self._client.release(exchange)
+
+    async def _request(self, job: Job, ticket: int, exchange: Exchange) -> Answer | None:
+        """The wire part; None: permission ended before anything was sent."""
+        answer = None
+        clock = job.holding.clock
+        if not job.requests:
+            self._meter.started(now() - job.taken)
+        try:
+            answer = await self._client.fetch(request_of(job, self._max_body), exchange)
+            if answer is not None and (seconds := retry_after(answer, self._wall.ms(answer.end))):
+                clock.hold(job.order.host, answer.end + seconds)
+            return answer
+        finally:
+            job.note(exchange, answer, self._wall, self._fetcher)
+            job.on_wire = False
+            clock.end(ticket, now())
+            self._open -= 1
+            self._dispatcher.look_at(job.order.host)
+            self._look()
+
+    def _sent(self, job: Job, ticket: int, at: float) -> None:
+        job.holding.clock.sent(ticket, at)
+        if job.limits.delay:  # only then somebody waits for this
+            self._dispatcher.look_at(job.order.host)
+            self._look()
+
+    def _broke(self, job: Job, answer: Answer, exchange: Exchange) -> bool:
+        """A kept-alive connection that the server closed just when we used it says nothing: ask once more, in turn."""
+        if answer.failure != "connection" or not exchange.reused or job.repeated:
+            return False
+        job.kind, job.repeated = "retry", True
+        return True
+
+    # ---- the end of a job
+
+    def _next(self, job: Job) -> None:
+        """Queue the next request of a job, before the other orders of its host and however long its clock needs."""
+        if self._draining:
+            self._give_back(job, "draining")
+            return
+        if not self._owned.is_set() or self._holdings.get(job.partition) is not job.holding:
+            self._forget(key_of(job.order))
+            return
+        self._dispatcher.add(Waiting(job, job.order.host, job.holding.clock, FOREVER), first=True)
+        self._look()
+
+    def _give_back(self, job: Job, reason: str, until: float = FOREVER) -> None:
+        """Answer `deferred`: it costs the URL nothing."""
+        seconds = None if until == FOREVER else max(0.0, until - now())
+        outcome = self._results.deferred(job, reason, seconds)
+        self._answer(job, outcome)
+
+    def _finish(self, job: Job, outcome: FetchOutcome) -> None:
+        self._recent.remember(key_of(job.order), outcome, now())
+        self._answer(job, outcome)
+
+    def _answer(self, job: Job, outcome: FetchOutcome) -> None:
+        """Send the outcome to everyone who waits for it."""
+        self._forget(key_of(job.order))
+        for order, slot in job.waiters:
+            self._outbox.add(order.shard, for_order(outcome, order), slot)
+
+    def _forget(self, key: Key) -> None:
+        self._jobs.pop(key, None)
+        self._room.set()
+
+    def _abort(self, job: Job) -> None:
+        if job.task is not None:
+            job.task.cancel()

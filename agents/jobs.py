@@ -1,0 +1,202 @@
+"""Fetch orders as the fetcher works on them, and their translation: order to request, answer to page and outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from agents.io.http import Request, now
+from streams.messages import FetchOutcome, FetchResult, PageHeaders, WireRequest
+from streams.policy import robots
+from streams.policy.politeness import Limits
+from streams.policy.retry import parse_retry_after
+
+if TYPE_CHECKING:
+    from agents.delivery import Slot
+    from agents.holdings import Holding
+    from agents.io.http import Answer, Exchange
+    from streams.messages import FetchOrder, RequestKind
+
+REMEMBER: Final = 60.0
+"""Seconds for which an outcome is given again to a repeated order."""
+
+REMEMBERED: Final = 50_000
+_UNSENT: Final = frozenset({"dns", "ssrf"})
+"""Failures of requests of which no packet left."""
+
+Key = tuple[bytes, int, int, bool]
+"""What makes two orders the same: fingerprint, visit, attempt, and whether it is about a robots.txt."""
+
+
+def key_of(order: FetchOrder) -> Key:
+    """The identity of an order."""
+    return (order.fingerprint, order.visit, order.attempt, order.kind == "robots")
+
+
+class WallClock:
+    """Seconds of CLOCK_BOOTTIME as ms since the epoch, by one offset: a wall clock that jumps moves nothing."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - now()
+
+    def ms(self, mark: float) -> int:
+        """The time at `mark`."""
+        return int((self._offset + mark) * 1000)
+
+    def mark(self, ms: int) -> float:
+        """The mark at a time in ms."""
+        return ms / 1000 - self._offset
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One order being worked on, for everyone who waits for its outcome.
+
+    `url` and `kind`: of its next request on the wire. `limits`: under which it started. `repeated`: its one repetition
+    after a broken kept-alive connection is used up. `on_wire`: its request has not ended.
+    """
+
+    order: FetchOrder
+    partition: int
+    holding: Holding
+    taken: float
+    waiters: list[tuple[FetchOrder, Slot]]
+    url: str
+    kind: RequestKind
+    limits: Limits = field(default_factory=Limits)
+    hops: int = 0
+    repeated: bool = False
+    on_wire: bool = False
+    requests: list[WireRequest] = field(default_factory=list)
+    task: asyncio.Task[None] | None = None
+
+    def note(self, exchange: Exchange, answer: Answer | None, wall: WallClock, fetcher: str) -> None:
+        """Add a request that went out on the wire to what the outcome reports; `answer` None: it was aborted."""
+        if answer is None and not exchange.sent:
+            return
+        if answer is not None and answer.failure in _UNSENT:
+            return
+        self.requests.append(
+            WireRequest(
+                kind=self.kind,
+                host=self.order.host,
+                url=self.url,
+                start=wall.ms(exchange.began),
+                end=wall.ms(answer.end if answer else now()),
+                status=answer.status if answer else 0,
+                fetcher=fetcher,
+                address=exchange.address,
+            )
+        )
+
+
+class Recent:
+    """The outcomes of the last minute, with the requests they report: evidence told twice is better than never."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[Key, FetchOutcome] = {}
+        self._expiry: deque[tuple[float, Key]] = deque()
+
+    def remember(self, key: Key, outcome: FetchOutcome, at: float) -> None:
+        """Keep an outcome for a while."""
+        self._forget(at)
+        self._outcomes[key] = outcome
+        self._expiry.append((at + REMEMBER, key))
+
+    def get(self, key: Key, at: float) -> FetchOutcome | None:
+        """The outcome of the same order, if it is recent."""
+        self._forget(at)
+        return self._outcomes.get(key)
+
+    def _forget(self, at: float) -> None:
+        while self._expiry and (self._expiry[0][0] <= at or len(self._expiry) > REMEMBERED):
+            self._outcomes.pop(self._expiry.popleft()[1], None)
+
+
+def request_of(job: Job, max_body: int) -> Request:
+    """The next request of a job."""
+    order = job.order
+    headers = dict(order.headers) if order.headers and job.kind != "robots" else {}
+    if order.user_agent:
+        headers["User-Agent"] = order.user_agent
+    if order.kind == "robots":
+        # One byte more than is read, so that a longer file is known to be longer.
+        return Request(job.url, robots.SIZE_LIMIT + 1, headers)
+    if order.etag:
+        headers["If-None-Match"] = order.etag
+    if order.last_modified:
+        headers["If-Modified-Since"] = order.last_modified
+    return Request(job.url, min(order.max_body or max_body, max_body), headers)
+
+
+def retry_after(answer: Answer, at: int) -> float | None:
+    """Seconds for which the host wants to be left alone: 429 and 5xx with `Retry-After`. `at` in ms."""
+    if answer.status != 429 and not 500 <= answer.status < 600:
+        return None
+    value = answer.header(b"retry-after")
+    return parse_retry_after(value, at) if value else None
+
+
+def page_of(order: FetchOrder, answer: Answer, wall: WallClock) -> PageHeaders:
+    """The facts about a page."""
+    return PageHeaders(
+        crawl=order.crawl,
+        url=order.url,
+        fingerprint=order.fingerprint,
+        visit=order.visit,
+        attempt=order.attempt,
+        shard=order.shard,
+        status=answer.status,
+        headers=answer.headers,
+        start=wall.ms(answer.start),
+        first_byte=wall.ms(answer.first_byte),
+        end=wall.ms(answer.end),
+        address=answer.address,
+        robots=order.robots,
+        rules=order.rules,
+        truncated=answer.truncated,
+        depth=order.depth,
+        parent=order.parent,
+        meta=order.meta,
+        traceparent=order.traceparent,
+    )
+
+
+def outcome_of(job: Job, result: FetchResult, **facts: Any) -> FetchOutcome:
+    """The outcome of a job for the order it was taken for."""
+    order = job.order
+    return FetchOutcome(
+        kind=order.kind,
+        crawl=order.crawl,
+        fingerprint=order.fingerprint,
+        url=order.url,
+        visit=order.visit,
+        attempt=order.attempt,
+        epoch=order.epoch,
+        result=result,
+        rules=order.rules,
+        robots=order.robots,
+        requests=tuple(job.requests),
+        traceparent=order.traceparent,
+        **facts,
+    )
+
+
+def for_order(outcome: FetchOutcome, order: FetchOrder) -> FetchOutcome:
+    """The same outcome for a repeated order, which may be of a later epoch."""
+    if outcome.epoch == order.epoch and outcome.traceparent == order.traceparent:
+        return outcome
+    return msgspec.structs.replace(outcome, epoch=order.epoch, traceparent=order.traceparent)
+
+
+def validators(answer: Answer) -> dict[str, str]:
+    """ETag and Last-Modified, to be sent back byte for byte (RFC 9110 §13.1): only where they are ASCII."""
+    found = {"etag": answer.header(b"etag"), "last_modified": answer.header(b"last-modified")}
+    return {
+        name: value for name, value in found.items() if value.isascii() and value.isprintable() and len(value) < 1024
+    }
