@@ -1,7 +1,8 @@
 """The one producer of a process: idempotent, acknowledged by all replicas in sync, zstd.
 
-aiokafka retries what can be retried for the request time-out. What fails after that leaves the order of the partition
-unknown, so any failed delivery ends the process: its supervisor starts it again from the committed offsets. A message
+aiokafka retries what can be retried without an end: an idempotent producer must not leave a hole in its sequence. So an
+outage of the broker is waited out (and ended by the watchdog if there is work). Any failure it does report leaves the
+order of a partition unknown and ends the process: its supervisor starts it again from the committed offsets. A message
 that is too large is refused before it is sent; that costs one message (`MessageError`).
 """
 

@@ -74,4 +74,4 @@ class Stage(Protocol):
         """No further batch comes: finish what is in flight. Cancelled when the grace is over."""
 
     async def stop(self) -> None:
-        """Give back what `start` took. Called once, also after a drain that was cut short."""
+        """Cancel what is left and give back what `start` took. Called once, also after a drain that was cut short."""

@@ -71,6 +71,8 @@ class Relay:
 
     async def stop(self) -> None:
         self._teller.cancel()
+        for task in self._tasks:
+            task.cancel()
         log.info("STOP after %s", dict(self.counts))
 
     def _finished(self, task: asyncio.Task[None]) -> None:

@@ -15,8 +15,11 @@ from typing import Any
 import msgspec
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from agents.delivery import Batch, Delivery, Shard, StageRunner
+from agents.delivery.producer import Item, Producer
 from agents.io.admin import Admin
 from streams.errors import EnvironmentFault, MessageError
 from streams.settings import Settings
@@ -138,18 +141,19 @@ async def produce(plain: AIOKafkaProducer, broker: TestBroker, values: Sequence[
 async def test_messages_arrive_as_they_were_sent(broker: TestBroker, admin: Admin) -> None:
     stage = Recorder()
     async with running(stage, settings_of(broker)) as runner:
+        assert runner.delivery.partitions(PAGES) == 4
         send = runner.delivery.send
         first = await send(PAGES, b"body", key=b"k", partition=1, headers=(("url", b"u"), ("status", b"200")))
         assert (await first).offset == 0
-        items = [(b"%d" % i, random.randbytes(900)) for i in range(3000)]  # three batches
+        items: list[Item] = [(b"%d" % i, random.randbytes(900)) for i in range(3000)]  # three batches
         items.insert(1500, (b"large", random.randbytes(3_000_000)))
         items.append((b"deleted", None))
         last = await runner.delivery.send_all(PAGES, 1, items)
         assert last == len(items)
         with pytest.raises(MessageError):
-            await send(PAGES, bytes(broker.settings.kafka.max_message), partition=0)
+            _ = await send(PAGES, bytes(broker.settings.kafka.max_message), partition=0)
         with pytest.raises(MessageError):
-            await send(FETCHES, bytes(1_100_000), partition=0)
+            _ = await send(FETCHES, bytes(1_100_000), partition=0)
         with pytest.raises(MessageError):
             await runner.delivery.send_all(PAGES, 2, [(b"a", b"1"), (b"b", bytes(broker.settings.kafka.max_message))])
         largest = await send(PAGES, random.randbytes(runner.delivery.largest(PAGES)), partition=3)
@@ -301,6 +305,19 @@ async def test_a_static_member_comes_back_without_a_rebalance(broker: TestBroker
             assert stage.events == before
 
 
-async def test_records_topic_takes_any_partition_count(broker: TestBroker, admin: Admin) -> None:
-    async with running(Recorder(), settings_of(broker)) as runner:
-        assert runner.delivery.partitions(RECORDS) == broker.settings.kafka.partitions
+async def test_a_failed_delivery_is_reported_and_raised(broker: TestBroker) -> None:
+    narrow = NewTopic(broker.prefix + RECORDS.name, 1, 1, topic_configs={"max.message.bytes": "1000"})
+    client = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    await client.start()
+    await client.create_topics([narrow])
+    await client.close()
+    failures: list[Exception] = []
+    producer = Producer(broker.bootstrap, broker.settings, "narrow", failures.append)
+    await producer.start()
+    with pytest.raises(KafkaError):
+        await (await producer.send(RECORDS, random.randbytes(5000), key=None, partition=0))
+    assert [type(error) for error in failures] == [MessageSizeTooLargeError]
+    with pytest.raises(KafkaError):
+        await producer.send_all(producer.name(RECORDS), 0, [(b"k", random.randbytes(5000))])
+    assert len(failures) == 2
+    await producer.stop()
