@@ -16,7 +16,8 @@ PATHS = [
     "/", "/index.html", "/a%20b.html", "/%61%20b.html", "/caf%C3%A9.html", "/folder", "/folder/",
     "/folder?x=1", "/empty", "/empty/", "/folder/.", "/folder/..", "/folder/../index.html", "//index.html",
     "/folder//page.XHTML", "/folder/page.XHTML", "/link.html", "/gone.html", "/index.html/", "/index.html/x",
-    "/missing.html", "/missing/", "/noext", "/.hidden", "/.html", "/index.html?q=1", "/a%00b", "/" + "x" * 300,
+    "/missing.html", "/missing/", "/noext", "/.hidden", "/.html", "/index.html?q=1", "/a%00b", "/50%",
+    "/%.html", "/index.html?q=%", "/" + "x" * 300,
     "/folder%2Fpage.XHTML", "/picture.svg", "/folder/%2e%2e/picture.svg", "/..", "/folder/../../x",
 ]  # fmt: skip
 

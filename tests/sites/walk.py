@@ -5,7 +5,8 @@ lxml or html5lib, resolved by ada (WHATWG URL). Rules followed:
 
 - nginx: the path is percent-decoded, dot segments and doubled slashes are merged, `/` at the end means `index.html`
   (403 where the folder has none), a folder without the slash is a 301 to itself with it, symlinks are followed, the
-  type goes by the extension (`mime.types`), anything else is 404.
+  type goes by the extension (`mime.types`; a name that is only an extension has none), a broken escape is 400,
+  anything else 404.
 - links: `a`, `area` (href), `frame`, `iframe` (src), meta refresh, `link` with rel next, prev, alternate, index or
   contents unless it is a stylesheet; `base` (HTML §4.2.3); nothing with rel=nofollow, nothing of a page whose meta
   robots says nofollow or none. Only http and https, only the host of the site, fragments dropped.
@@ -38,8 +39,11 @@ FOLLOWED_RELS = {"next", "prev", "alternate", "index", "contents"}
 REFRESH = re.compile(
     r"\s*[\d.]+\s*(?:[;,]\s*|\s+)(?:url\s*=\s*)?(?:\"([^\"]*).*|'([^']*).*|(.*))", re.IGNORECASE | re.DOTALL
 )
+BROKEN_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 HTML = {"text/html", "application/xhtml+xml"}
 XHTML = "{http://www.w3.org/1999/xhtml}"
+RULES = Path(__file__).read_bytes()
+"""This file as it was loaded: stored walks of other rules do not count."""
 
 Links = Callable[[bytes], Iterator[tuple[str, dict[str, str]]]]
 """Elements of a page in document order: local name and attributes, of the names that matter here."""
@@ -73,7 +77,7 @@ def expected(site: debian.Documentation, links: Links | None = None) -> Expected
     """The walk of a Debian package; computed once per version of package, rules and parsers."""
     read = links or by_lxml
     package = debian.package(site.package)
-    rules = hashlib.sha256(Path(__file__).read_bytes() + nginx.mime_types().read_bytes()).hexdigest()[:12]
+    rules = hashlib.sha256(RULES + nginx.mime_types().read_bytes()).hexdigest()[:12]
     name = f"{package.folder.name}_{read.__name__}_{version('lxml')}_{version('ada-url')}_{rules}.json"
     stored = cache() / "walks" / name
     if not stored.exists():
@@ -120,7 +124,7 @@ def respond(root: Path, path: str) -> Answer:
     """The answer of nginx to a request for `path` (with query), for a server with this root."""
     raw, _, query = path.partition("?")
     decoded = unquote_to_bytes(raw)
-    if b"\0" in decoded:
+    if BROKEN_ESCAPE.search(raw) or b"\0" in decoded:
         return Answer(400)
     parts = _merged(decoded)
     if parts is None:
