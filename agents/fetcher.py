@@ -72,6 +72,7 @@ class FetcherStage:
         self._room = asyncio.Event()
         self._draining = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = FOREVER
         self._pump_soon: asyncio.Handle | None = None
         self._watch_timer: asyncio.TimerHandle | None = None
 
@@ -193,11 +194,13 @@ class FetcherStage:
         """The newest rules that are known: the strictest of the order's and its crawl's as it is now."""
         order = job.order
         definition = self._broadcast.crawls.get(order.crawl)
-        limits = Limits(order.delay, max(1, order.parallelism))
+        delay, parallelism = order.delay, order.parallelism
         if definition is not None:
             if definition.state in ("paused", "ended"):
                 return definition.state
-            limits = limits.strictest(Limits(definition.delay, max(1, definition.parallelism)))
+            delay = max(delay, definition.delay)
+            parallelism = min(parallelism, definition.parallelism)
+        limits = Limits(delay, max(1, parallelism))
         job.limits = limits
         return limits
 
@@ -224,10 +227,14 @@ class FetcherStage:
     def _pump(self) -> None:
         """Start what may start now, give back what cannot soon, and come again when time will help."""
         self._pump_soon = None
-        if self._draining or not self._owned.is_set() or not len(self._dispatcher):
-            return
-        if not self._confirmed():
-            return  # `_watch` looks again
+        if self._draining or not self._owned.is_set() or not len(self._dispatcher) or not self._confirmed():
+            return  # the assignment, or `_watch`, looks again
+        try:
+            self._step()
+        except Exception as error:  # noqa: BLE001 - the event loop would only log it
+            self._delivery.fatal(error)
+
+    def _step(self) -> None:
         for step in self._dispatcher.steps(now(), self._settings.fetch.concurrency - self._open):
             if isinstance(step, Begin):
                 self._open += 1
@@ -238,14 +245,13 @@ class FetcherStage:
         self._set_timer(self._dispatcher.wake_at())
 
     def _set_timer(self, mark: float) -> None:
-        if mark == FOREVER:
+        """Pump at `mark`, unless a timer will do so earlier anyway."""
+        if mark == FOREVER or now() < self._timer_at <= mark:
             return
-        at = self._loop.time() + max(0.0, mark - now())
         if self._timer is not None:
-            if not self._timer.cancelled() and self._loop.time() < self._timer.when() <= at:
-                return
             self._timer.cancel()
-        self._timer = self._loop.call_at(at, self._pump)
+        self._timer_at = mark
+        self._timer = self._loop.call_later(max(0.0, mark - now()), self._pump)
 
     def _watch(self) -> None:
         """An owner that is not confirmed ends its requests: another one may be about to start its own."""

@@ -138,7 +138,7 @@ def retry_after(answer: Answer, at: int) -> float | None:
     """Seconds for which the host wants to be left alone: 429 and 5xx with `Retry-After`. `at` in ms."""
     if answer.status != 429 and not 500 <= answer.status < 600:
         return None
-    value = answer.header(b"retry-after")
+    value = answer.fields.get("Retry-After", "")
     return parse_retry_after(value, at) if value else None
 
 
@@ -196,7 +196,7 @@ def for_order(outcome: FetchOutcome, order: FetchOrder) -> FetchOutcome:
 
 def validators(answer: Answer) -> dict[str, str]:
     """ETag and Last-Modified, to be sent back byte for byte (RFC 9110 §13.1): only where they are ASCII."""
-    found = {"etag": answer.header(b"etag"), "last_modified": answer.header(b"last-modified")}
+    found = {"etag": answer.fields.get("ETag", ""), "last_modified": answer.fields.get("Last-Modified", "")}
     return {
         name: value for name, value in found.items() if value.isascii() and value.isprintable() and len(value) < 1024
     }

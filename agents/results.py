@@ -12,7 +12,7 @@ from agents.meter import Meter
 from streams.codecs import encode_page_headers
 from streams.errors import MessageError
 from streams.policy import robots, urls
-from streams.policy.answers import Verdict, judge
+from streams.policy.answers import FETCHED, Verdict, judge
 from streams.topics import PAGES, page_partition
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class Results:
     def _verdict(self, job: Job, answer: Answer) -> Verdict:
         if answer.failure is not None:
             return Verdict("failed", answer.failure, answer.reason)
+        if 200 <= answer.status < 300:
+            return FETCHED
         conditional = bool(job.order.etag or job.order.last_modified)
         return judge(job.url, answer.status, answer.values(b"location"), conditional=conditional)
 

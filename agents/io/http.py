@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -49,9 +50,8 @@ _OWN_HEADERS: Final = frozenset({
 """What a message may not set: framing, routing and coding of the request are ours."""
 
 
-def now() -> float:
-    """The clock of this process: CLOCK_BOOTTIME, which also counts while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+now: Final[Callable[[], float]] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+"""The clock of this process: CLOCK_BOOTTIME in seconds, which also counts while the machine sleeps."""
 
 
 def default_user_agent() -> str:
@@ -98,11 +98,13 @@ class Request:
 class Answer:
     """What came of a request: a status with headers, or a failure without. A body may be there only in part.
 
+    `fields` finds a field by its name in any case, of several lines the first; bytes that are not UTF-8 are surrogates.
     `received`: bytes of the body that came over the wire.
     """
 
     status: int = 0
     raw_headers: tuple[tuple[bytes, bytes], ...] = ()
+    fields: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     truncated: TruncationReason | None = None
     failure: FailureClass | None = None
@@ -117,16 +119,15 @@ class Answer:
     @property
     def headers(self) -> list[tuple[str, str]]:
         """Names and values as text: UTF-8 where it is, else one character a byte (RFC 9110 §5.5)."""
-        return [(_text(name), _text(value)) for name, value in self.raw_headers]
+        try:  # all at once, because every page needs them; no field holds a NUL (RFC 9110 §5.5)
+            flat = b"\0".join(chain.from_iterable(self.raw_headers)).decode().split("\0")
+        except UnicodeDecodeError:
+            flat = [_text(part) for part in chain.from_iterable(self.raw_headers)]
+        return list(zip(flat[::2], flat[1::2], strict=False))
 
     def values(self, name: bytes) -> list[bytes]:
         """The field lines called `name` (lower case)."""
         return [value for key, value in self.raw_headers if key.lower() == name]
-
-    def header(self, name: bytes) -> str:
-        """The last field line called `name` (lower case) as text, "" if there is none."""
-        values = self.values(name)
-        return _text(values[-1]) if values else ""
 
 
 def _text(raw: bytes) -> str:
@@ -296,7 +297,8 @@ class HttpClient:
         try:
             answer = await self._read(request, exchange, response)
         finally:
-            response.close()  # of a body that was read whole nothing is left to close
+            if not response.closed:  # the body was not read to its end
+                response.close()
         answer.start, answer.first_byte, answer.end = exchange.began, first_byte, now()
         answer.address = exchange.address
         return answer
@@ -314,8 +316,8 @@ class HttpClient:
 
     async def _read(self, request: Request, exchange: Exchange, response: ClientResponse) -> Answer:
         """The answer with its body, as far as it came and was wanted."""
-        answer = Answer(response.status, response.raw_headers)
-        size = sum(len(name) + len(value) + 4 for name, value in response.raw_headers)
+        answer = Answer(response.status, response.raw_headers, response.headers)
+        size = sum(map(len, chain.from_iterable(response.raw_headers))) + 4 * len(response.raw_headers)
         if size > self._settings.max_header:
             answer.failure, answer.reason = "protocol", f"response head of {size} bytes"
             return answer

@@ -30,10 +30,6 @@ class Limits:
     delay: float = 0.0
     parallelism: int = 1
 
-    def strictest(self, other: Limits) -> Limits:
-        """The limits that keep both rules."""
-        return Limits(max(self.delay, other.delay), min(self.parallelism, other.parallelism))
-
     @property
     def gap(self) -> float:
         """The delay, and 2 ms because times are reported in whole milliseconds; 0 without a delay."""
@@ -61,11 +57,7 @@ WAIT_FOR_RUNNING: Final = WaitUntil(FOREVER)
 class _Running:
     host: _Host
     limits: Limits
-    sent: float = NEVER
-
-    @property
-    def unsent(self) -> bool:
-        return self.sent == NEVER
+    unsent: bool = True
 
 
 @dataclass(slots=True)
@@ -73,13 +65,33 @@ class _Host:
     """One politeness key.
 
     `last`: when the latest request, `ticket`, started as the site sees it; `last_gap`: what its rule asks for.
+    `running`: how many requests run under each allowed parallelism. `unsent`: how many are still being connected,
+    `unsent_spaced`: how many of those have a delay.
     """
 
     ticket: int = 0
     last: float = NEVER
     last_gap: float = 0.0
     held: float = NEVER
-    running: dict[int, _Running] = field(default_factory=dict)
+    running: dict[int, int] = field(default_factory=dict)
+    unsent: int = 0
+    unsent_spaced: int = 0
+
+    def add(self, limits: Limits) -> None:
+        self.running[limits.parallelism] = self.running.get(limits.parallelism, 0) + 1
+        self.unsent += 1
+        self.unsent_spaced += limits.delay > 0
+
+    def sent(self, limits: Limits) -> None:
+        self.unsent -= 1
+        self.unsent_spaced -= limits.delay > 0
+
+    def remove(self, limits: Limits) -> None:
+        left = self.running[limits.parallelism] - 1
+        if left:
+            self.running[limits.parallelism] = left
+        else:
+            del self.running[limits.parallelism]
 
 
 class WireClock:
@@ -111,10 +123,9 @@ class WireClock:
         not_before = max(not_before, host.held, self._after_last(host, limits))
         if not_before > now:
             return WaitUntil(not_before)
-        running = host.running.values()
-        if running and len(running) >= min(limits.parallelism, *(other.limits.parallelism for other in running)):
+        if host.running and sum(host.running.values()) >= min(limits.parallelism, *host.running):
             return WAIT_FOR_RUNNING
-        if any(other.unsent and max(other.limits.gap, limits.gap) > 0 for other in running):
+        if host.unsent if limits.delay else host.unsent_spaced:
             return WAIT_FOR_RUNNING
         return START
 
@@ -132,21 +143,25 @@ class WireClock:
             host = self._hosts[key] = _Host()
         self._tickets += 1
         host.ticket, host.last, host.last_gap = self._tickets, now, limits.gap
-        host.running[self._tickets] = self._running[self._tickets] = _Running(host, limits)
+        host.add(limits)
+        self._running[self._tickets] = _Running(host, limits)
         return self._tickets
 
     def sent(self, ticket: int, now: float) -> None:
         """Its head goes out on the wire now: the gap counts from here, whatever connecting took."""
         running = self._running[ticket]
-        running.sent = now
+        running.unsent = False
         host = running.host
+        host.sent(running.limits)
         host.ticket, host.last, host.last_gap = ticket, now + TRAVEL, running.limits.gap
 
     def end(self, ticket: int, now: float) -> None:
         """It is over: answered, failed or aborted."""
         running = self._running.pop(ticket)
         host = running.host
-        del host.running[ticket]
+        host.remove(running.limits)
+        if running.unsent:
+            host.sent(running.limits)
         if host.ticket == ticket:
             host.last = min(host.last, now)
 

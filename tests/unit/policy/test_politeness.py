@@ -84,10 +84,6 @@ def test_of_two_crawls_on_a_host_the_strictest_parallelism_holds():
     assert clock.decide("a", Limits(0.0, 1), 9.0) == WAIT_FOR_RUNNING
 
 
-def test_strictest_takes_the_longer_delay_and_the_lower_parallelism():
-    assert Limits(1.0, 4).strictest(Limits(0.5, 2)) == Limits(1.0, 2)
-
-
 def test_a_hold_is_kept_and_never_shortened():
     clock = WireClock()
     clock.hold("a", 100.0)
