@@ -7,6 +7,7 @@ once its host's clock allows the request. Order of writes, each durable before t
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from typing import TYPE_CHECKING, Final, Protocol
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from agents.delivery.stage import Shard
     from agents.io.http import Answer
     from streams.settings import Settings
+
+log = logging.getLogger(__name__)
 
 BACKLOG: Final = 2000
 """Orders that are taken and not answered; no batch is taken above it."""
@@ -86,7 +89,10 @@ class FetcherStage:
         self._results = Results(delivery, self._meter, self._wall, self._settings.frontier.politeness, self._owned)
         self._holdings = Holdings(delivery)
         self._outbox = Outbox(delivery)
-        self._max_body = delivery.largest(PAGES) - _HEADERS
+        self._most = delivery.largest(PAGES) - _HEADERS
+        if self._most < self._settings.fetch.max_body:
+            log.warning("bodies are cut at %d bytes, not %d: topic pages takes no more", self._most,
+                        self._settings.fetch.max_body)  # fmt: skip
         metrics = delivery.metrics.fetch
         metrics.open.set_function(lambda: self._open)
         metrics.parked.set_function(lambda: len(self._dispatcher))
@@ -289,7 +295,7 @@ class FetcherStage:
         if not job.requests:
             self._meter.started(now() - job.taken)
         try:
-            answer = await self._client.fetch(request_of(job, self._max_body), exchange)
+            answer = await self._client.fetch(request_of(job, self._settings.fetch.max_body, self._most), exchange)
             if answer is not None and (seconds := retry_after(answer, self._wall.ms(answer.end))):
                 clock.hold(job.order.host, answer.end + seconds)
             return answer

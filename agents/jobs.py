@@ -118,8 +118,8 @@ class Recent:
             self._outcomes.pop(self._expiry.popleft()[1], None)
 
 
-def request_of(job: Job, max_body: int) -> Request:
-    """The next request of a job."""
+def request_of(job: Job, max_body: int, most: int) -> Request:
+    """The next request of a job. `max_body` where its crawl sets no limit, but never more than `most`."""
     order = job.order
     headers = dict(order.headers) if order.headers and job.kind != "robots" else {}
     if order.user_agent:
@@ -131,7 +131,7 @@ def request_of(job: Job, max_body: int) -> Request:
         headers["If-None-Match"] = order.etag
     if order.last_modified:
         headers["If-Modified-Since"] = order.last_modified
-    return Request(job.url, min(order.max_body or max_body, max_body), headers)
+    return Request(job.url, min(order.max_body or max_body, most), headers)
 
 
 def retry_after(answer: Answer, at: int) -> float | None:

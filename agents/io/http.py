@@ -241,8 +241,10 @@ class HttpClient:
     async def start(self) -> None:
         """Open the session; needs the running loop."""
         settings = self._settings
+        # Half the time to connect, so that a dead name server is told apart from a dead host.
+        self._resolver = NameResolver(settings.connect_timeout / 2, self._lookup)
         connector = _Connector(
-            NameResolver(settings.connect_timeout / 2, self._lookup),  # so that it is told apart from a dead host
+            self._resolver,
             self._routes,
             allow_private=settings.allow_private,
             dial=self._dial,
@@ -271,6 +273,7 @@ class HttpClient:
         """Close all connections."""
         if self._session is not None:
             await self._session.close()
+            await self._resolver.close()
 
     def release(self, exchange: Exchange) -> None:
         """The body of this exchange is no longer held."""
