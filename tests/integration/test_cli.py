@@ -118,7 +118,9 @@ class Shell:
         return "\n".join(f"== {log.name}\n{log.read_text()[-1500:]}" for log in self.state.glob("logs/*.log"))
 
     def worker_pid(self, name: str) -> int:
-        return int((self.state / "workers" / name / "worker").read_text())
+        path = self.state / "workers" / name / "worker"
+        wait_for(lambda: path.exists() and path.read_text(), ())
+        return int(path.read_text())
 
 
 @pytest.fixture
@@ -147,11 +149,8 @@ def whole(site: Site) -> list[str]:
     return sorted(f"{site.url}/{number}" for number in range(site.pages))
 
 
-def until_served(site: Site, count: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while site.served < count:
-        assert time.monotonic() < deadline, f"only {site.served} pages were asked for"
-        time.sleep(0.02)
+def until_served(site: Site, count: int, crawl: subprocess.Popen[str]) -> None:
+    wait_for(lambda: site.served >= count, (crawl,), pause=0.02)
 
 
 def alive(pid: int) -> bool:
@@ -194,7 +193,7 @@ def test_a_crawl_is_never_written_over_an_old_one(shell, site):
 def test_an_interrupted_crawl_goes_on_where_it_was(shell, site):
     site.pause = 0.1
     crawl = shell.start("crawl", f"{site.url}/0", "--parallelism", "4", "--out", "out")
-    until_served(site, 30)
+    until_served(site, 30, crawl)
     crawl.send_signal(signal.SIGINT)
     output = shell.end(crawl, Exit.INTERRUPTED)
     assert "Go on: fyke resume --out out" in output
@@ -213,11 +212,11 @@ def test_an_interrupted_crawl_goes_on_where_it_was(shell, site):
 def test_a_killed_crawl_takes_its_workers_along_and_goes_on(shell, site):
     site.pause = 0.1
     crawl = shell.start("crawl", f"{site.url}/0", "--parallelism", "4")
-    until_served(site, 20)
+    until_served(site, 20, crawl)
     pids = [int(path.read_text()) for path in shell.state.glob("workers/*/worker")]
     assert len(pids) == 4
     crawl.kill()
-    crawl.wait()
+    crawl.communicate()
     deadline = time.monotonic() + 40
     while any(map(alive, pids)):
         assert time.monotonic() < deadline, "workers outlived their command"
@@ -232,7 +231,7 @@ def test_a_killed_crawl_takes_its_workers_along_and_goes_on(shell, site):
 def test_a_killed_worker_is_started_again_without_loss(shell, site, stage):
     site.pause = 0.05
     crawl = shell.start("crawl", f"{site.url}/0", "--parallelism", "4", "--out", "out")
-    until_served(site, 40)
+    until_served(site, 40, crawl)
     os.kill(shell.worker_pid(f"{stage}-1"), signal.SIGKILL)
     output = shell.end(crawl)
     assert f"{stage}-1 was ended by SIGKILL" in output
@@ -243,7 +242,7 @@ def test_a_killed_worker_is_started_again_without_loss(shell, site, stage):
 def test_a_killed_broker_is_started_again_without_loss(shell, site):
     site.pause = 0.05
     crawl = shell.start("crawl", f"{site.url}/0", "--parallelism", "4", "--out", "out")
-    until_served(site, 40)
+    until_served(site, 40, crawl)
     os.kill(json.loads(shell.run("broker", "status", "--json"))["pid"], signal.SIGKILL)
     output = shell.end(crawl)
     assert "The broker is back" in output
@@ -265,7 +264,7 @@ def test_limits_and_empty_crawls_have_exit_codes_of_their_own(shell, site):
 def test_a_second_crawl_shares_the_broker_and_both_end_exactly(shell, site):
     site.pause = 0.1
     first = shell.start("crawl", f"{site.url}/0", "--parallelism", "4", "--out", "a")
-    until_served(site, 20)
+    until_served(site, 20, first)
     refused = shell.run("crawl", f"{site.url}/0", "--connect-to", "a:1:127.0.0.1:2", "--out", "c", expected=Exit.USAGE)
     assert "FYKE_FETCH_CONNECT_TO" in refused
     site.pause = 0.0
@@ -323,13 +322,14 @@ def written(shell: Shell, name: str) -> list[dict]:
     return lines(path) if path.exists() else []
 
 
-def wait_for(condition, processes: Sequence[subprocess.Popen[str]]) -> None:
+def wait_for(condition, processes: Sequence[subprocess.Popen[str]], pause: float = 0.1) -> None:
+    """Wait until `condition` holds, while all `processes` run."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         for process in processes:
             assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.1)
+        time.sleep(pause)
 
 
 def test_a_kafka_of_ones_own(shell, site, broker):
