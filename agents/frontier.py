@@ -61,6 +61,8 @@ class FrontierStage:
             partitions=delivery.partitions(INBOX),
         )  # fmt: skip
         delivery.app.tables.add(self._table)
+        unanswered = delivery.metrics.frontier.unanswered
+        unanswered.set_function(lambda: sum(shard.unanswered() for shard in self.shards().values()))
         self.started.set()
 
     async def assigned(self, partitions: frozenset[tuple[str, int]]) -> None:
@@ -183,6 +185,7 @@ class Actor:
         shard = Shard(self.config, store, epoch, self.broadcast.crawls)
         first = self._inbox[0].batch.first if self._inbox else None
         shard.position = first if first is not None else self.delivery.position(INBOX, self.config.shard)
+        shard.backlog = (await self.delivery.ends(INBOX, [self.config.shard]))[self.config.shard]
         self._last = b""
         await self._publish(shard)
         return shard
@@ -194,6 +197,8 @@ class Actor:
             await self._know(messages)
             turn = shard.turn(messages, self.clock.now(), self.broadcast.board.pages_elsewhere(self.config.shard))
             await self._write(turn)
+            if taken:
+                shard.position = taken[-1].batch.last + 1  # also over messages that could not be read
             self._done(taken)
             await self._publish_in_time(shard)
             if not self._inbox:

@@ -12,28 +12,20 @@ between: the group's next generation, counted by Kafka. For every other partitio
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-
-from aiokafka.errors import KafkaError
 
 from agents.io.http import now
 from streams.policy.politeness import WireClock
 from streams.topics import FETCHES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from agents.delivery import Delivery
 
-log = logging.getLogger(__name__)
-
 ABORT: Final = 2.0
 """Seconds within which an owner that lost its partitions has ended its requests (`FetcherStage` looks each second)."""
-
-RETRY: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +62,9 @@ class Holdings:
         if self._generation == 1:
             self._held.update((number, Holding(WireClock())) for number in new)
         elif new:
-            ends = await self._ends(new)
+            ends = await self._delivery.ends(FETCHES, new)
             self._held.update((number, self._taken_over(number, ends[number])) for number in new)
 
     def _taken_over(self, number: int, end: int) -> Holding:
         is_open = self._delivery.position(FETCHES, number) < end
         return Holding(WireClock(now(), self._quarantine if is_open else 0.0), end if is_open else 0)
-
-    async def _ends(self, numbers: Iterable[int]) -> Mapping[int, int]:
-        """Where the partitions end now, at the take-over; waits for the broker."""
-        name = self._delivery.settings.kafka.prefix + FETCHES.name
-        while True:
-            try:
-                ends = await self._delivery.app.ends([(name, number) for number in numbers])
-            except KafkaError as error:
-                if not error.retriable:
-                    raise
-                log.warning("ends of %s: %s; asking again", name, error)
-                await asyncio.sleep(RETRY)
-            else:
-                return {tp[1]: end for tp, end in ends.items()}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from aiokafka.errors import KafkaError
 
 from streams import codecs, messages
 from streams.topics import FAILURES, Topic
 
 if TYPE_CHECKING:
-    import asyncio
-
     from aiokafka import ConsumerRecord
     from aiokafka.structs import RecordMetadata
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from streams.settings import Settings
 
 log = logging.getLogger(__name__)
+
+RETRY = 0.25
+"""Seconds until a question is asked again that the broker did not answer."""
 
 FATAL = 70
 """Exit code of a worker that met a programming error or lost its producer (EX_SOFTWARE of sysexits.h)."""
@@ -92,6 +96,21 @@ class Delivery:
     def changelog(self) -> Producer:
         """What tables write their changelog with (`streams.state.changelog.ChangelogWriter`)."""
         return self._producer
+
+    async def ends(self, topic: Topic, partitions: Iterable[int]) -> dict[int, int]:
+        """Where partitions end now, asked from the broker; waits for it. Raises `KafkaError` if it refuses."""
+        name = self._producer.name(topic)
+        wanted = [(name, number) for number in partitions]
+        while True:
+            try:
+                ends = await self.app.ends(wanted)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                log.warning("ends of %s: %s; asking again", name, error)
+                await asyncio.sleep(RETRY)
+            else:
+                return {tp[1]: end for tp, end in ends.items()}
 
     def slot(self, batch: Batch, first: int, last: int) -> Slot:
         """Register the records `first` to `last` of a batch (offsets, both included) as taken, in offset order.

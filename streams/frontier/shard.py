@@ -33,6 +33,9 @@ class Shard:
         self.config = config
         self.epoch = epoch
         self.position = 0
+        self.backlog = 0
+        """The end of the inbox when this owner came. What stands before it may answer orders of the former owner:
+        nothing is released before it is read, or pages that were fetched would be fetched again."""
         self.tallies = Tallies.from_counters(store.counters())
         self._store = store
         self._crawls = crawls
@@ -51,7 +54,8 @@ class Shard:
             self.position = offset + 1
         self._overdue(turn)
         self._settle(turn)
-        self._release.run(turn, elsewhere)
+        if self.position >= self.backlog:
+            self._release.run(turn, elsewhere)
         # After the release: these entries are in the index only once this turn is durable.
         for fingerprint, row in turn.changed.items():
             if row.state is State.WAITING:
@@ -60,7 +64,7 @@ class Shard:
 
     def wake_at(self) -> float:
         """When the next turn is due even if nothing arrives (ms)."""
-        return self._release.wake_at()
+        return self._release.wake_at() if self.position >= self.backlog else float("inf")
 
     def progress(self, now: int) -> m.Progress:
         """The shard's numbers and the input they cover; only true once the last turn is durable."""

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from streams import messages as m
+from streams.codecs import decode
 from streams.frontier.rows import State
 from streams.policy import urls
 from tests.simulation.world import CRAWL, Answer, World, key_of
@@ -79,6 +80,24 @@ def test_without_faults_each_url_is_fetched_once(seed: int) -> None:
     world.seed_urls(first_page(site))
     sealed(world).run()
     assert Counter(url for _, url in world.requests) == Counter(dict.fromkeys(reached, 1))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_new_owner_asks_again_only_for_what_was_not_answered(seed: int) -> None:
+    site, _ = random_site(seed)
+    world = World(lambda url, _: site[url], seed, crash=0.0)
+    world.seed_urls(first_page(site))
+    sealed(world)
+    unanswered: Counter[str] = Counter()
+    while not world.ended_with:
+        if world.random.random() < 0.05:
+            world.loaded.clear()
+            for shard in range(world.shards):
+                waiting = world.log.partitions["fetches", shard][world.position["fetches", shard] :]
+                unanswered.update(decode(m.FetchOrder, value).url for value in waiting)
+        world.step()
+    repeated = Counter(url for _, url in world.requests) - Counter(url for url, _ in world.rows().items())
+    assert repeated <= unanswered
 
 
 @pytest.mark.parametrize("seed", range(10))

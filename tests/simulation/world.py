@@ -18,8 +18,8 @@ import msgspec
 from streams import messages as m
 from streams.codecs import decode, decode_inbox, encode
 from streams.frontier.end import EndWatch, result_of, seems_over
-from streams.frontier.rows import URL_KEY, State, UrlRow, decode_url_row
 from streams.frontier.release import ShardConfig
+from streams.frontier.rows import URL_KEY, State, UrlRow, decode_url_row
 from streams.frontier.shard import Shard
 from streams.policy import urls
 from streams.policy.scope import compile_scope
@@ -166,6 +166,7 @@ class World:
             config = ShardConfig(number, release_floor=self.random.choice((1, 4, 64)), answer_timeout=5.0)
             shard = self.loaded[number] = Shard(config, self.stores[number], self.epochs, self.crawls)
             shard.position = self.position["inbox", number]
+            shard.backlog = self.log.end("inbox", number)
         start = self.position["inbox", number]
         values = self.log.partitions["inbox", number][start : start + self.random.randint(0, 6)]
         taken = list(enumerate(values, start))

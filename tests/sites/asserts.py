@@ -90,10 +90,16 @@ def requests_once(requests: Iterable[Request], expected: Mapping[str, Expected],
         if site.dead.get(path) != 400
     }
     problems = [*_missing("requests", seen.keys(), wanted), *_unexpected("requests", seen.keys(), wanted)]
-    extra = sum(seen.values()) - len(seen)
+    extra = seen.total() - len(seen)
     if extra > repeats:
         problems.append(f"requests: {extra} repeated, at most {repeats} expected: {_twice(seen)}")
     assert not problems, "\n".join(problems)
+
+
+def repeats(requests: Iterable[Request]) -> int:
+    """How many requests were not the first for their URL, robots.txt left out."""
+    seen = Counter((request.host, request.uri) for request in requests if request.uri != "/robots.txt")
+    return seen.total() - len(seen)
 
 
 def gaps(requests: Iterable[Request]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -36,9 +36,6 @@ class Group:
 
     consumer_generation_id: int = 0
     end_offsets: dict[int, int] = field(default_factory=dict)
-
-    async def ends(self, tps: Iterable[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
-        return {tp: self.end_offsets.get(tp[1], 0) for tp in tps}
 
 
 @dataclass
@@ -97,6 +94,10 @@ class Recorder:
     def position(self, topic: Topic, partition: int) -> int:
         assert topic is FETCHES
         return self._ackers[partition].position
+
+    async def ends(self, topic: Topic, partitions: Iterable[int]) -> dict[int, int]:
+        assert topic is FETCHES
+        return {number: self.app.end_offsets.get(number, 0) for number in partitions}
 
     def confirmed_at(self) -> float:
         return now() if self.confirmed is None else self.confirmed
