@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -33,12 +32,9 @@ if TYPE_CHECKING:
     from agents.delivery import Batch, Delivery, Slot
     from streams.settings import Settings
 
-log = logging.getLogger(__name__)
-
 RECORDS_FILE = "records.jsonl"
 FAILURES_FILE = "failures.jsonl"
 _WAITING_BATCHES = 16
-_LOUD_UNREADABLE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,6 @@ class ExporterStage:
         self._waiting: asyncio.Queue[_Work] = asyncio.Queue(_WAITING_BATCHES)
         self._thread = ThreadPoolExecutor(1, "exporter")  # the folder takes one call at a time
         self._writer: asyncio.Task[None] | None = None
-        self._unreadable_failures = 0
 
     async def start(self, delivery: Delivery) -> None:
         """Open the folder. Raises `EnvironmentFault` if another exporter has it."""
@@ -90,20 +85,11 @@ class ExporterStage:
             except NewerSchemaError as error:
                 self._delivery.fatal(error)
             except MessageError as error:
-                await self._unreadable(batch, record, error)
+                await self._delivery.unreadable(batch, record, error.reason)
             else:
                 if line is not None:
                     lines.append(line)
         await self._waiting.put(_Work(lines, slot))
-
-    async def _unreadable(self, batch: Batch, record: Any, error: MessageError) -> None:
-        """A message of `failures` itself is only logged: reporting it there would never end."""
-        if batch.topic != FAILURES.name:
-            await self._delivery.unreadable(batch, record, error.reason)
-            return
-        self._unreadable_failures += 1
-        if self._unreadable_failures <= _LOUD_UNREADABLE:
-            log.error("failures-%d@%d cannot be read: %s", batch.partition, record.offset, error.reason)
 
     async def _write_forever(self) -> None:
         while True:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streams import messages as m
-from streams.codecs import decode_seeds, encode
+from streams.codecs import decode_seed, encode, split_seeds
 from streams.errors import MessageError
 from streams.policy import urls
 from streams.topics import INBOX, URLS, Topic, shard_of
@@ -65,25 +65,26 @@ class IntakeStage:
     async def _candidates(self, batch: Batch, record: ConsumerRecord) -> list[m.Candidate]:
         """The seeds of one record that can be crawled; each of the others becomes a failure."""
         try:
-            seeds = decode_seeds(record.value)
+            parts, array = split_seeds(record.value)
         except MessageError as error:
             await self._delivery.unreadable(batch, record, error.reason)
             return []
         trace = next((value.decode("ascii", "replace") for name, value in record.headers if name == "traceparent"), "")
         items: list[m.Candidate] = []
-        for index, seed in enumerate(seeds):
+        for index, data in enumerate(parts):
             origin = m.Origin(batch.topic, batch.partition, record.offset, index)
+            known: dict[str, Any] = {}
             try:
+                seed = decode_seed(data)
+                known = {"url": seed.url, "crawl": seed.crawl, "meta": seed.meta,
+                         "traceparent": seed.traceparent or trace}  # fmt: skip
                 items.append(await self._candidate(seed, origin, trace))
             except MessageError as error:
-                await self._delivery.unreadable(
-                    batch, record, f"seed {index}: {error.reason}" if index else error.reason
-                )
+                part = (index, data) if array else None
+                await self._delivery.unreadable(batch, record, error.reason, part, **known)
         return items
 
-    async def _candidate(self, seed: m.Seed | MessageError, origin: m.Origin, trace: str) -> m.Candidate:
-        if isinstance(seed, MessageError):
-            raise seed
+    async def _candidate(self, seed: m.Seed, origin: m.Origin, trace: str) -> m.Candidate:
         wire = urls.parse(seed.url)
         if wire is None:
             raise MessageError(f"not an http or https URL: {seed.url[:200]}")

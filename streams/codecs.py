@@ -98,26 +98,32 @@ def decode_seeds(data: bytes | None) -> list[m.Seed | MessageError]:
     The array's elements succeed or fail one by one; a record that is wrong as a whole raises `MessageError`.
     A seed of a newer schema is an error for its writer, not a reason to stop: outsiders write this topic.
     """
+    parts, array = split_seeds(data)
+    return [_try_seed(part) for part in parts] if array else [decode_seed(parts[0])]
+
+
+def split_seeds(data: bytes | None) -> tuple[list[bytes], bool]:
+    """The seeds of one record of `urls`, not read yet, and whether they came as an array. Raises `MessageError`."""
     text = (data or b"").strip()
     if not text:
         raise MessageError("empty message")
-    if text[:1] == b"[":
-        try:
-            parts = _seeds.decode(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise MessageError(str(error)) from None
-        return [_try_seed(bytes(part)) for part in parts]
-    return [_one_seed(text)]
+    if text[:1] != b"[":
+        return [text], False
+    try:
+        return [bytes(part).strip() for part in _seeds.decode(text)], True
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MessageError(str(error)) from None
 
 
 def _try_seed(data: bytes) -> m.Seed | MessageError:
     try:
-        return _one_seed(data.strip())
+        return decode_seed(data)
     except MessageError as error:
         return error
 
 
-def _one_seed(data: bytes) -> m.Seed:
+def decode_seed(data: bytes) -> m.Seed:
+    """Read one seed: an object, or a URL as a JSON string or as text. Raises `MessageError`."""
     if len(data) > _SEED_BYTES:
         raise MessageError(f"a seed is at most {_SEED_BYTES} bytes, this one has {len(data)}")
     if data[:1] in (b"{", b'"'):
@@ -150,7 +156,7 @@ def check_seed(seed: m.Seed) -> None:
     if not 0 <= seed.priority <= 9:
         raise MessageError("priority must be 0 to 9")
     if not 0 <= seed.depth <= 1_000_000:
-        raise MessageError("depth must not be negative")
+        raise MessageError("depth must be 0 to 1,000,000")
     if seed.meta is not None and len(encode(seed.meta)) > m.META_LIMIT:
         raise MessageError(f"meta is at most {m.META_LIMIT} bytes")
     for name, value in seed.headers.items():
@@ -181,25 +187,32 @@ def encode_page_headers(page: m.PageHeaders) -> list[tuple[str, bytes]]:
 
 def decode_page_headers(headers: Any) -> m.PageHeaders:
     """Read the headers of one record of `pages`. Raises `MessageError`, or `NewerSchemaError`."""
-    values: dict[str, Any] = {}
     try:
-        for name, raw in headers:
-            if name in _NUMBERS:
-                values[name] = int(raw)
-            elif name in _JSON:
-                values[name] = msgspec.json.decode(raw)
-            elif name == "fingerprint":
-                values[name] = bytes.fromhex(raw.decode())
-            elif name in _page_fields:
-                values[name] = raw.decode()
-    except (ValueError, TypeError, msgspec.MsgspecError) as error:
-        raise MessageError(f"page header {name}: {error}") from None
-    if values.get("schema", 0) > m.SCHEMA:
-        raise _newer(values["schema"], "page")
-    try:
-        page = m.PageHeaders(**values)
-    except TypeError as error:
+        page = msgspec.convert(_page_values(headers), m.PageHeaders)
+    except (ValueError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+        _check_page_schema(headers)  # a newer release may write the others in ways that this one cannot read
         raise MessageError(f"page headers: {error}") from None
+    _check_version(page, "page")
     if len(page.fingerprint) != 16:
-        raise MessageError("page header fingerprint: not 16 bytes")
+        raise MessageError("page headers: the fingerprint is not 16 bytes")
     return page
+
+
+def _page_values(headers: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, raw in headers:
+        if name in _NUMBERS:
+            values[name] = int(raw)
+        elif name in _JSON:
+            values[name] = msgspec.json.decode(raw)
+        elif name == "fingerprint":
+            values[name] = bytes.fromhex(raw.decode())
+        elif name in _page_fields:
+            values[name] = raw.decode()
+    return values
+
+
+def _check_page_schema(headers: Any) -> None:
+    schema = next((raw for name, raw in headers if name == "schema"), None) or b""
+    if schema.isdigit() and int(schema) > m.SCHEMA:
+        raise _newer(int(schema), "page")

@@ -35,10 +35,18 @@ CrawlState = Literal["open", "sealed", "paused", "ended"]
 ScopeMode = Literal["host", "domain", "prefix", "any"]
 
 
+def _written() -> int:
+    """The schema number of a new message. A factory, so that it is written although it is the default.
+
+    Left out, it would be read as the reader's own number: a newer release's message would pass for one of this release.
+    """
+    return SCHEMA
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What every top-level message has."""
 
-    schema: int = SCHEMA
+    schema: int = msgspec.field(default_factory=_written)
 
 
 class Seed(Message, frozen=True, kw_only=True, omit_defaults=True):
@@ -249,7 +257,7 @@ class PageHeaders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     traceparent: str = ""
 
 
-class Record(Message, frozen=True, kw_only=True):
+class Record(Message, frozen=True, kw_only=True, omit_defaults=False):
     """One parsed page (topic `records`). Identity: crawl, url, visit."""
 
     url: str
@@ -276,7 +284,7 @@ class Next(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: int = 0
 
 
-class Failure(Message, frozen=True, kw_only=True):
+class Failure(Message, frozen=True, kw_only=True, omit_defaults=False):
     """One failed attempt, or one message that could not be read (topic `failures`)."""
 
     url: str

@@ -36,6 +36,8 @@ FATAL = 70
 """Exit code of a worker that met a programming error or lost its producer (EX_SOFTWARE of sysexits.h)."""
 
 _EVIDENCE = 64 * 1024
+_LOUD = 10
+"""Unreadable messages a process logs; all of them are counted in its metrics."""
 
 
 def die(error: BaseException) -> NoReturn:
@@ -59,6 +61,7 @@ class Delivery:
         self._shards = shards
         self._name = name
         self._counters: dict[Topic, tuple[Any, Any]] = {}
+        self._unreadable = 0
 
     def partitions(self, topic: Topic) -> int:
         """How many partitions a topic has. Raises `EnvironmentFault` if it does not exist."""
@@ -124,27 +127,34 @@ class Delivery:
         """All before this offset is done, so that a restart would begin here. Raises `OwnershipLost` if not ours."""
         return self._shards.position(topic, partition)
 
-    async def unreadable(self, batch: Batch, record: ConsumerRecord, reason: str) -> None:
-        """Write a message that cannot be read to `failures`, and wait until it is there. Its slot is the caller's."""
+    async def unreadable(
+        self, batch: Batch, record: ConsumerRecord, reason: str, part: tuple[int, bytes] | None = None, **known: Any
+    ) -> None:
+        """Write a message that cannot be read to `failures`, and wait until it is there. Its slot is the caller's.
+
+        `part`: index and bytes, where only this part of the message is wrong; `known`: fields of the failure that are
+        known all the same. A message of `failures` itself is logged and counted: to report it there would never end.
+        """
+        self.metrics.streams.unreadable.labels(self._name, batch.topic).inc()
+        self._unreadable += 1
+        if self._unreadable <= _LOUD:
+            log.warning("%s-%d@%d cannot be read: %s", batch.topic, batch.partition, record.offset, reason)
+        if batch.topic == FAILURES.name:
+            return
+        evidence: dict[str, str | int] = {
+            "topic": batch.topic, "partition": batch.partition, "offset": int(record.offset)
+        }  # fmt: skip
+        data = record.value or b""
+        if part is not None:
+            evidence["index"], data = part
+        evidence["bytes"] = base64.b64encode(data[:_EVIDENCE]).decode()
+        nothing: dict[str, Any] = {"url": "", "crawl": "", "visit": 0, "attempt": 0}
         failure = messages.Failure(
-            url="",
-            crawl="",
-            visit=0,
-            attempt=0,
-            failure="unreadable",
-            reason=reason,
-            evidence={
-                "topic": batch.topic,
-                "partition": batch.partition,
-                "offset": int(record.offset),
-                "bytes": base64.b64encode((record.value or b"")[:_EVIDENCE]).decode(),
-            },
-            next=messages.Next(action="none"),
-            at=int(time.time() * 1000),
-        )
+            failure="unreadable", reason=reason, evidence=evidence, next=messages.Next(action="none"),
+            at=int(time.time() * 1000), **nothing | known,
+        )  # fmt: skip
         partition = batch.partition % self.partitions(FAILURES)
         await (await self.send(FAILURES, codecs.encode(failure), partition=partition))
-        self.metrics.streams.unreadable.labels(self._name, batch.topic).inc()
 
     def fatal(self, error: BaseException) -> NoReturn:
         """Log and end the process: a programming error, or a delivery that failed for good."""
