@@ -5,13 +5,24 @@ The row is the claim: a URL without a row gets one; a URL with a row is new only
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
 from streams.frontier.rows import ROW_SCHEMA, State, UrlRow
 from streams.frontier.turn import Turn
-from streams.messages import DEFAULT_PRIORITY, Candidate, Command, CrawlDefinition, Links, Origin
+from streams.messages import (
+    DEFAULT_PRIORITY,
+    Candidate,
+    Command,
+    CrawlDefinition,
+    LinkParent,
+    Links,
+    Origin,
+    Scope,
+)
 from streams.policy.scope import compile_scope
 from streams.policy.urls import PolitenessMode, politeness_key
 
@@ -33,15 +44,16 @@ class Admission:
             return
         tally = turn.tallies[crawl.id]
         tally.activity += 1
-        excluded = _excluded(item, crawl)
+        excluded = kept_out(item.url, item.depth, crawl)
         if row is None:
-            turn.put(item.fingerprint, self._new(item, seq, excluded))
+            turn.put(item.fingerprint, self._new(item, seq, excluded, turn.now))
             return
         origins = _with_origin(row.origins, item.origin)
         if not row.open and _reopens(item, row, crawl, turn.now, excluded):
             again = _next_visit(row, seq, min(row.depth, item.depth), item.priority)
             turn.put(item.fingerprint, replace(again, headers=item.headers, meta=item.meta, origins=origins,
-                                               parent=item.parent, via=item.via))  # fmt: skip
+                                               parent=item.parent, via=item.via,
+                                               traceparent=item.traceparent))  # fmt: skip
             return
         tally.duplicates += 1
         depth = min(row.depth, item.depth) if row.open else row.depth
@@ -62,7 +74,7 @@ class Admission:
                 row = turn.url(fingerprint)
                 if row is None:
                     turn.put(fingerprint, self._linked(pack.urls[i], crawl.id, parent.depth, parent.url, seq + i))
-                elif self._known(turn, fingerprint, row, crawl, parent.depth, seq + i):
+                elif self._known(turn, fingerprint, row, crawl, parent, seq + i):
                     tally.duplicates += 1
             at += parent.count
 
@@ -80,26 +92,42 @@ class Admission:
             ROW_SCHEMA, State.WAITING, crawl, url, host, 1, 0, depth, DEFAULT_PRIORITY, seq, parent=parent
         )  # fmt: skip
 
-    def _new(self, item: Candidate, seq: int, excluded: str) -> UrlRow:
+    def _new(self, item: Candidate, seq: int, excluded: str, now: int) -> UrlRow:
         return UrlRow(
             ROW_SCHEMA, State.EXCLUDED if excluded else State.WAITING, item.crawl, item.url,
             politeness_key(item.url, self.politeness), 1, 0, item.depth, item.priority, seq,
-            parent=item.parent, via=item.via, outcome=excluded, headers=item.headers, meta=item.meta,
-            origins=_with_origin((), item.origin), traceparent=item.traceparent,
+            parent=item.parent, via=item.via, visited=now if excluded else 0, outcome=excluded, headers=item.headers,
+            meta=item.meta, origins=_with_origin((), item.origin), traceparent=item.traceparent,
         )  # fmt: skip
 
-    def _known(self, turn: Turn, fingerprint: bytes, row: UrlRow, crawl: CrawlDefinition, depth: int, seq: int) -> bool:
+    def _known(
+        self, turn: Turn, fingerprint: bytes, row: UrlRow, crawl: CrawlDefinition, parent: LinkParent, seq: int
+    ) -> bool:
         """A link to a URL that has a row; whether it counts as a duplicate."""
-        if _kept_out_on_the_way(row) or _window_passed(row, crawl, turn.now):
-            turn.put(fingerprint, _next_visit(row, seq, min(row.depth, depth), row.priority))
-            return False
-        if depth >= row.depth:
+        if _kept_out_on_the_way(row) or (crawl.endless and _window_passed(row, crawl, turn.now)):
+            depth = min(row.depth, parent.depth)
+        elif parent.depth >= row.depth:
             return True
-        if row.state is State.DONE and brings_links_into_reach(row.depth, depth, crawl):
-            turn.put(fingerprint, _next_visit(row, seq, depth, row.priority))
-            return False
-        turn.put(fingerprint, replace(row, depth=depth))
-        return True
+        elif _shows_more(row, parent.depth, crawl):
+            depth = parent.depth
+        else:
+            turn.put(fingerprint, replace(row, depth=parent.depth))
+            return True
+        again = _next_visit(row, seq, depth, row.priority)
+        turn.put(fingerprint, replace(again, parent=parent.url, via=()))
+        return False
+
+
+@lru_cache(maxsize=256)
+def _scope(scope: Scope) -> Callable[[str], str]:
+    return compile_scope(scope)
+
+
+def kept_out(url: str, depth: int, crawl: CrawlDefinition) -> str:
+    """The rule that keeps a URL out of a crawl, "" for none. The crawl's state is not asked here."""
+    if crawl.depth is not None and depth > crawl.depth:
+        return "depth"
+    return _scope(crawl.scope)(url)
 
 
 def brings_links_into_reach(old: int, new: int, crawl: CrawlDefinition) -> bool:
@@ -110,26 +138,28 @@ def brings_links_into_reach(old: int, new: int, crawl: CrawlDefinition) -> bool:
     return crawl.depth is not None and new < old
 
 
-def _excluded(item: Candidate, crawl: CrawlDefinition) -> str:
-    """The rule that keeps a candidate out, "" for none. The crawl's state is not asked here: see `Shard`."""
-    if crawl.depth is not None and item.depth > crawl.depth:
-        return "depth"
-    return compile_scope(crawl.scope)(item.url)
+def _shows_more(row: UrlRow, depth: int, crawl: CrawlDefinition) -> bool:
+    """Whether a URL that was handled at its row's depth must be handled again at `depth`.
+
+    What was handled: a page's links, or the target of a redirect. While a visit is open the row's depth is lowered
+    instead; what was out by then is noticed when it has been parsed.
+    """
+    return row.state in (State.DONE, State.REDIRECTED) and brings_links_into_reach(row.depth, depth, crawl)
 
 
 def _reopens(item: Candidate, row: UrlRow, crawl: CrawlDefinition, now: int, excluded: str) -> bool:
     """Whether a candidate opens a new visit of a URL whose last visit has ended."""
     if excluded:
         return False
-    if item.refetch or _kept_out_on_the_way(row) or (row.state is State.EXCLUDED and item.origin is not None):
+    seed = item.origin is not None
+    if item.refetch or _kept_out_on_the_way(row) or (row.state is State.EXCLUDED and seed):
         return True
-    if row.state is State.DONE and brings_links_into_reach(row.depth, item.depth, crawl):
-        return True
-    return _window_passed(row, crawl, now)
+    return _shows_more(row, item.depth, crawl) or ((seed or crawl.endless) and _window_passed(row, crawl, now))
 
 
 def _window_passed(row: UrlRow, crawl: CrawlDefinition, now: int) -> bool:
-    return not row.open and crawl.endless and now - row.visited >= crawl.seen_ttl * 1000
+    """Whether the last visit ended `seen_ttl` ago: then a seed, in an endless crawl also a link, opens a new one."""
+    return not row.open and now - row.visited >= crawl.seen_ttl * 1000
 
 
 def _kept_out_on_the_way(row: UrlRow) -> bool:

@@ -5,6 +5,7 @@ Only the heads of queues are held; the rest stays in the index on disk. A head i
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,10 +13,19 @@ from dataclasses import dataclass, field
 from streams.frontier.index import QUEUE, queue_prefix, split_queue_entry
 from streams.frontier.rows import HostRow
 from streams.frontier.turn import RowReader
+from streams.policy.politeness import Limits
 from streams.policy.retry import given_up, phase
 
-HEADS = 128
-"""Entries read from the index at once."""
+NEVER = float("inf")
+NO_LIMITS = Limits()
+HEADS = 16
+"""Entries read from the index at once: 100,000 hosts hold them at the same time."""
+LOOKAHEAD = 1000.0
+"""ms before its turn an order may leave: what Kafka and the fetcher's queue take. The fetcher keeps the gap."""
+WINDOWS = 4
+"""Orders out for each connection of a host without delay: keeps its connections busy while answers travel."""
+PARKED = 128
+"""URLs of origins without robots.txt that are set aside in memory; with more the whole host waits."""
 
 
 @dataclass(slots=True)
@@ -23,17 +33,29 @@ class CrawlQueue:
     """The waiting URLs of one crawl on one host, in order: `again` (given back, due again) before the index."""
 
     prefix: bytes
-    again: deque[bytes] = field(default_factory=deque)
-    heads: deque[bytes] = field(default_factory=deque)
+    again: deque[bytes] | None = None  # made when needed: there are many hosts
+    heads: list[bytes] = field(default_factory=list)  # the next one last
     cursor: bytes = b""
     exhausted: bool = False
 
     def note(self, entry: bytes, fingerprint: bytes) -> None:
         """A row was queued in the index under `entry`."""
         if entry <= self.cursor:
-            self.again.append(fingerprint)  # more urgent than what was read already
+            self.give_back(fingerprint)  # more urgent than what was read already
         else:
             self.exhausted = False
+
+    def give_back(self, fingerprint: bytes) -> None:
+        """A row waits that the index no longer leads to: it was read past it, or the row has a due time."""
+        if self.again is None:
+            self.again = deque()
+        self.again.append(fingerprint)
+
+    def push(self, fingerprint: bytes) -> None:
+        """Make a fingerprint that was just popped the next one again."""
+        if self.again is None:
+            self.again = deque()
+        self.again.appendleft(fingerprint)
 
     def pop(self, store: RowReader) -> bytes | None:
         """The next fingerprint, None when nothing is queued."""
@@ -44,53 +66,130 @@ class CrawlQueue:
             self.exhausted = len(entries) < HEADS
             if entries:
                 self.cursor = entries[-1][0]
-                self.heads.extend(value for _, value in entries)
-        return self.heads.popleft() if self.heads else None
+                self.heads = [value for _, value in reversed(entries)]
+        return self.heads.pop() if self.heads else None
 
 
 @dataclass(slots=True, eq=False)
 class HostQueue:
-    """One host: its row, the crawls that wait for it, and its orders that are out. Times in ms."""
+    """One host: its row, the crawls that wait for it, and its orders that are out. Times in ms.
+
+    A crawl's queue is in one of three places: `crawls` (something is queued; the next in turn first), `held` (its
+    crawl may not go on), `idle` (empty; it keeps its cursor, so that consumed entries are not read over again).
+    """
 
     host: str
     row: HostRow
     crawls: dict[str, CrawlQueue] = field(default_factory=dict)
-    out: int = 0
-    next_at: float = 0.0
-    robots_out: str = ""  # the origin whose robots.txt was ordered
-    scheduled: bool = False
-    delay: float = 0.0  # ms, in force: the strictest of the crawls that wait
-    window: int = 1
+    held: dict[str, CrawlQueue] = field(default_factory=dict)
+    idle: dict[str, CrawlQueue] = field(default_factory=dict)
+    out: dict[str, int] = field(default_factory=dict)  # orders that are out, by crawl
+    robots_out: bool = False
+    next_at: float = 0.0  # one delay after the last order
+    limits: Limits = NO_LIMITS  # the strictest of the crawls that wait
+    parked: list[tuple[str, bytes]] = field(default_factory=list)  # crawl and URL; wait for an origin's robots.txt
+    parked_until: int = 0
+    when: float = NEVER  # its time on the agenda
 
-    def queue(self, crawl: str) -> CrawlQueue:
-        """The queue of a crawl, made when first asked for."""
-        queue = self.crawls.get(crawl)
-        if queue is None:
-            queue = self.crawls[crawl] = CrawlQueue(queue_prefix(self.host, crawl))
-        return queue
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits for it and nothing is out."""
+        return not (self.crawls or self.held or self.parked or self.out)
+
+    def started(self, crawl: str, now: int) -> None:
+        """An order goes out."""
+        self.out[crawl] = self.out.get(crawl, 0) + 1
+        self.next_at = max(self.next_at, now) + self.limits.delay * 1000
+
+    def ended(self, crawl: str) -> None:
+        """An order is no longer out."""
+        left = self.out[crawl] - 1
+        if left:
+            self.out[crawl] = left
+        else:
+            del self.out[crawl]
 
     def rotate(self, crawl: str) -> None:
         """Put a crawl last, so that crawls take turns on a host they share."""
         queue = self.crawls.pop(crawl)
         self.crawls[crawl] = queue
 
-    def free(self, now: int) -> bool:
-        """Whether another order may go out once its time has come."""
-        return bool(self.crawls) and not self.robots_out and self.out < self._window(now)
+    def park(self, crawl: str, fingerprint: bytes, until: int) -> None:
+        """Set a URL aside until its origin's robots.txt is asked for again."""
+        self.parked_until = min(self.parked_until, until) if self.parked else until
+        self.parked.append((crawl, fingerprint))
 
     def at(self, now: int) -> float:
-        """When the host may be asked next (ms); a host that was given up answers its URLs at once: with a failure."""
+        """When it is to be looked at next; NEVER: not before something else happens to it."""
+        if not self.crawls:
+            return self._at_rest()
+        if self.robots_out or sum(self.out.values()) >= self._window(now):
+            return NEVER
         if self.unreachable(now):
-            return now
-        return max(self.next_at, self.row.not_before, self.row.breaker.until)
+            return now  # its URLs end at once
+        # Only the delay may be anticipated: what the host or its failures ask for must have passed.
+        at = max(self.next_at - LOOKAHEAD, self.row.not_before, self.row.breaker.until)
+        return max(at, self.parked_until) if len(self.parked) >= PARKED else at
 
     def unreachable(self, now: int) -> bool:
         """Whether its hold budget is spent and no probe is due."""
         return given_up(self.row.breaker, now) and phase(self.row.breaker, now) == "open"
 
+    def clock_went_back(self, by: int) -> None:
+        """Times that are counted from now move with it."""
+        self.next_at -= by
+        self.parked_until = max(0, self.parked_until - by)
+        self.when = NEVER
+
+    def _at_rest(self) -> float:
+        if self.parked:
+            return self.parked_until
+        return self.next_at if self.empty else NEVER  # then it is forgotten
+
     def _window(self, now: int) -> int:
         """Orders that may be out. An open breaker closes in time, so it narrows the window for the probe only."""
-        return self.window if phase(self.row.breaker, now) == "closed" else 1
+        if phase(self.row.breaker, now) != "closed":
+            return 1
+        limits = self.limits
+        ahead = int(LOOKAHEAD / (limits.delay * 1000)) + 1 if limits.delay else limits.parallelism * (WINDOWS - 1)
+        return limits.parallelism + ahead
+
+
+class Agenda:
+    """Which host is to be looked at when. A host stands in for its earliest time; looking again costs little."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, HostQueue]] = []
+        self._ticket = 0
+
+    def put(self, queue: HostQueue, at: float) -> None:
+        """Look at a host at `at` (ms), or earlier if that was asked for before."""
+        if at < queue.when:
+            queue.when = at
+            self._ticket += 1
+            heapq.heappush(self._heap, (at, self._ticket, queue))
+
+    def pop(self, now: int) -> HostQueue | None:
+        """The next host whose time has come; it leaves the agenda."""
+        if self.next_at() > now:
+            return None
+        _, _, queue = heapq.heappop(self._heap)
+        queue.when = NEVER
+        return queue
+
+    def next_at(self) -> float:
+        """The earliest time, NEVER for an empty agenda."""
+        while self._heap and self._heap[0][2].when != self._heap[0][0]:
+            heapq.heappop(self._heap)  # an earlier time was put since
+        return self._heap[0][0] if self._heap else NEVER
+
+    def due(self, now: int) -> int:
+        """Number of hosts whose time has come."""
+        return sum(1 for at, _, queue in self._heap if at <= now and queue.when == at)
+
+    def clear(self) -> None:
+        """Forget all times (the hosts' `when` must be reset, too)."""
+        self._heap.clear()
 
 
 def waiting_hosts(store: RowReader) -> Iterable[tuple[str, str]]:

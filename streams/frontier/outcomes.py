@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import cast
 
 import msgspec
 
@@ -54,9 +55,13 @@ def parsed(turn: Turn, outcome: ParseOutcome, row: UrlRow, crawl: CrawlDefinitio
     if outcome.failure is not None:
         if row.open:
             page = f"{outcome.page[0]}:{outcome.page[1]}"
+            # The page stays in the row: its fetch outcome may come later, and must not open the visit again.
+            row = replace(row, page=outcome.page)
             fail(turn, outcome.fingerprint, row, Fault(outcome.failure, outcome.reason, {"page": page}), 1)
         return
     if crawl is not None and brings_links_into_reach(outcome.depth, row.depth, crawl):
+        if row.state is State.FAILED:
+            _resolve(turn, row)
         again = replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, due=0, page=None, outcome="")
         turn.put(outcome.fingerprint, again)
         return
@@ -93,15 +98,16 @@ def jitter(key: bytes, attempt: int) -> float:
 
 def _page(turn: Turn, outcome: FetchOutcome, row: UrlRow) -> None:
     """A page is durable: waiting becomes fetched; a visit that had failed is resolved."""
-    if row.state not in (State.WAITING, State.FAILED):
+    facts = {"status": outcome.status, "etag": outcome.etag, "last_modified": outcome.last_modified}
+    if row.state is State.DONE and not row.status:  # the parser was faster
+        turn.put(outcome.fingerprint, replace(row, **facts))
+        return
+    if row.state not in (State.WAITING, State.FAILED) or row.page == outcome.page:  # or the parser failed on it
         return
     if row.state is State.FAILED:
         _resolve(turn, row)
-    turn.put(
-        outcome.fingerprint,
-        replace(row, state=State.FETCHED, page=outcome.page, visited=turn.now, due=0, outcome="", status=outcome.status,
-                etag=outcome.etag, last_modified=outcome.last_modified),
-    )  # fmt: skip
+    turn.put(outcome.fingerprint, replace(row, state=State.FETCHED, page=outcome.page, visited=turn.now, due=0,
+                                          outcome="", **facts))  # fmt: skip
 
 
 def _finish(turn: Turn, key: bytes, row: UrlRow, *, status: int = 0, content: bytes = b"") -> None:
@@ -114,13 +120,8 @@ def _finish(turn: Turn, key: bytes, row: UrlRow, *, status: int = 0, content: by
 
 
 def _resolve(turn: Turn, row: UrlRow) -> None:
-    fault = Fault(_class_of(row), "a later answer of the same visit was a success", {})
+    fault = Fault(cast("FailureClass", row.outcome), "a later answer of the same visit was a success", {})
     turn.failures.append(failure_of(row, fault, Next(action="resolved"), turn.now))
-
-
-def _class_of(row: UrlRow) -> FailureClass:
-    failure: FailureClass = msgspec.convert(row.outcome, FailureClass)
-    return failure
 
 
 def _redirected(turn: Turn, outcome: FetchOutcome, row: UrlRow, crawl: CrawlDefinition | None) -> None:
@@ -128,17 +129,16 @@ def _redirected(turn: Turn, outcome: FetchOutcome, row: UrlRow, crawl: CrawlDefi
     if row.state not in (State.WAITING, State.FAILED):
         return
     target = fingerprint(row.crawl, canonical(outcome.location))
-    evidence: dict[str, str | int] = {"location": outcome.location, "status": outcome.status}
-    limit = crawl.max_redirects if crawl else 0
-    way = {outcome.fingerprint, *(fingerprint(row.crawl, canonical(url)) for url in row.via)}
-    if target in way:
-        fail(turn, outcome.fingerprint, row, Fault("redirect_loop", "the redirect leads back to itself", evidence), 1)
-        return
-    if len(row.via) + 1 > limit:
-        fail(turn, outcome.fingerprint, row, Fault("redirect_limit", f"more than {limit} redirects", evidence), 1)
+    if fault := _redirect_fault(outcome, row, target, crawl.max_redirects if crawl else 0):
+        if row.open:
+            fail(turn, outcome.fingerprint, row, fault, 1)
         return
     if row.state is State.FAILED:
         _resolve(turn, row)
+    if target == outcome.fingerprint:  # another spelling of the same URL is what the site wants to be asked for
+        again = replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, due=0, outcome="", status=0)
+        turn.put(outcome.fingerprint, replace(again, url=outcome.location, via=(*row.via, row.url)))
+        return
     turn.put(outcome.fingerprint, replace(row, state=State.REDIRECTED, visited=turn.now, due=0, status=outcome.status))
     turn.candidates.append(
         Candidate(
@@ -146,3 +146,17 @@ def _redirected(turn: Turn, outcome: FetchOutcome, row: UrlRow, crawl: CrawlDefi
             parent=row.parent, via=(*row.via, row.url), meta=row.meta, traceparent=row.traceparent,
         )
     )  # fmt: skip
+
+
+def _redirect_fault(outcome: FetchOutcome, row: UrlRow, target: bytes, limit: int) -> Fault | None:
+    """Why a redirect is not followed. A way that comes back to a URL it has left is a loop; a new spelling is not."""
+    evidence: dict[str, str | int] = {"location": outcome.location, "status": outcome.status}
+    if target == outcome.fingerprint:
+        loop = outcome.location in (row.url, *row.via)
+    else:
+        loop = target in {fingerprint(row.crawl, canonical(url)) for url in row.via}
+    if loop:
+        return Fault("redirect_loop", "the redirect leads back to itself", evidence)
+    if len(row.via) + 1 > limit:
+        return Fault("redirect_limit", f"more than {limit} redirects", evidence)
+    return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,15 @@ class Released:
         for key, _ in late:
             del self._out[key]
         return late
+
+    def oldest(self) -> int | None:
+        """When the order went out that is out the longest (ms)."""
+        return next(iter(self._out.values())).at if self._out else None
+
+    def clock_went_back(self, by: int) -> None:
+        """Orders have been out for as long as they were before."""
+        self._out = {key: replace(out, at=out.at - by) for key, out in self._out.items()}
+        self._since -= by
 
     def measure(self, now: int) -> None:
         """Update the rate; called with each turn, counts at most once a second."""

@@ -12,11 +12,9 @@ from collections.abc import Mapping, Sequence
 from streams import messages as m
 from streams.frontier import outcomes
 from streams.frontier.candidates import ORDER_BITS, Admission
-from streams.frontier.hosts import HostQueue
-from streams.frontier.index import UNPARSED, queue_entry, split_timed_entry
-from streams.frontier.release import Release, ShardConfig
-from streams.frontier.released import Out
-from streams.frontier.rows import State, UrlRow
+from streams.frontier.index import UNPARSED, split_timed_entry
+from streams.frontier.release import Census, Release, ShardConfig
+from streams.frontier.rows import State
 from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
 from streams.policy.retry import breaker_after, rule_for
@@ -24,6 +22,8 @@ from streams.policy.retry import breaker_after, rule_for
 Definitions = Mapping[str, m.CrawlDefinition]
 PAGE_LIFE = 24 * 3600 * 1000
 """ms a page is kept at least; a page not parsed by then is gone and its URL is fetched again."""
+CHECK_EVERY = 60_000
+"""ms between two looks for such pages."""
 
 
 class Shard:
@@ -36,6 +36,7 @@ class Shard:
         self.backlog = 0
         """The end of the inbox when this owner came. What stands before it may answer orders of the former owner:
         nothing is released before it is read, or pages that were fetched would be fetched again."""
+        self.changes = 0  # turns after which `progress` may say something new
         self.tallies = Tallies.from_counters(store.counters())
         self._store = store
         self._crawls = crawls
@@ -52,14 +53,17 @@ class Shard:
         for offset, message in inbox:
             self._apply(turn, offset, message)
             self.position = offset + 1
-        self._overdue(turn)
+        self._unparsed(turn)
         self._settle(turn)
+        self._release.overdue(turn)
         if self.position >= self.backlog:
             self._release.run(turn, elsewhere)
         # After the release: these entries are in the index only once this turn is durable.
         for fingerprint, row in turn.changed.items():
             if row.state is State.WAITING:
-                self._queue(turn, fingerprint, row)
+                self._release.waits(turn, fingerprint, row)
+        if inbox or turn.changed or turn.orders:
+            self.changes += 1
         return turn
 
     def wake_at(self) -> float:
@@ -68,19 +72,19 @@ class Shard:
 
     def progress(self, now: int) -> m.Progress:
         """The shard's numbers and the input they cover; only true once the last turn is durable."""
-        hosts = self._release.hosts_by_crawl()
+        hosts = self._release.hosts_by_crawl
         return m.Progress(
             shard=self.config.shard, epoch=self.epoch, position=self.position, at=now,
-            crawls={crawl: tally.counts(hosts.get(crawl, 0)) for crawl, tally in self.tallies.items()},
+            crawls={crawl: tally.counts(hosts[crawl]) for crawl, tally in self.tallies.items()},
         )  # fmt: skip
 
     def unanswered(self) -> int:
         """Orders that are out."""
         return len(self._release.released)
 
-    def runnable_hosts(self) -> int:
-        """Hosts with waiting URLs."""
-        return self._release.runnable_hosts()
+    def census(self, now: int) -> Census:
+        """Numbers of hosts at `now` (ms); looks at all of them."""
+        return self._release.census(now)
 
     def _apply(self, turn: Turn, offset: int, message: m.Inbox) -> None:
         seq = offset << ORDER_BITS
@@ -117,47 +121,37 @@ class Shard:
     def _fetched(self, turn: Turn, outcome: m.FetchOutcome) -> None:
         out = self._release.released.answer(outcome.fingerprint, outcome.visit, outcome.attempt)
         if outcome.kind == "robots":
-            self._release.robots_answer(turn, outcome, out)
+            if out is not None:  # else somebody was faster
+                self._release.robots_answered(turn, outcome, out)
             return
-        tally = turn.tallies[outcome.crawl]
-        tally.activity += 1
+        turn.tallies[outcome.crawl].activity += 1
+        if out is not None:
+            self._release.answered(turn, out)
         row = turn.url(outcome.fingerprint)
-        queue = self._answered(turn, out) if out is not None else None
         if row is None or row.visit != outcome.visit:
             return
-        if queue is None:
-            queue = self._release.host(turn, row.host)
-        if outcome.result == "deferred":
-            self._deferred(turn, outcome, row, queue, out)
-            return
-        self._weigh(turn, outcome, queue)
-        outcomes.fetched(turn, outcome, row, self._crawls.get(row.crawl))
-
-    def _deferred(self, turn: Turn, outcome: m.FetchOutcome, row: UrlRow, queue: HostQueue, out: Out | None) -> None:
-        """Given back without cost: queue it again; the host may have told the fetcher to wait."""
         if outcome.retry_after:
-            self._hold_host(turn, queue, outcome.retry_after)
-        if out is not None and row.state is State.WAITING:
-            queue.queue(row.crawl).again.append(outcome.fingerprint)
-            self._release.schedule(queue, turn.now)
+            self._hold_host(turn, row.host, outcome.retry_after)
+        if outcome.result != "deferred":
+            outcomes.fetched(turn, outcome, row, self._crawls.get(row.crawl))
+        now = turn.url(outcome.fingerprint)
+        if now is not row:
+            self._weigh(turn, outcome, row.host)
+        elif out is not None and row.state is State.WAITING:  # given back
+            self._release.give_back(turn, row.host, row.crawl, outcome.fingerprint)
 
-    def _answered(self, turn: Turn, out: Out) -> HostQueue:
-        queue = self._release.host(turn, out.host)
-        queue.out -= 1
-        turn.tallies[out.crawl].released -= 1
-        self._release.schedule(queue, turn.now)
-        return queue
-
-    def _weigh(self, turn: Turn, outcome: m.FetchOutcome, queue: HostQueue) -> None:
-        """What the answer means for the host: Retry-After and the breaker."""
-        if outcome.retry_after:
-            self._hold_host(turn, queue, outcome.retry_after)
+    def _weigh(self, turn: Turn, outcome: m.FetchOutcome, host: str) -> None:
+        """What an answer means for the host's breaker; a replay means nothing."""
+        queue = self._release.host(turn, host)
         bad = outcome.failure is not None and rule_for(outcome.failure, outcome.status).host_effect != "none"
         breaker = breaker_after(queue.row.breaker, not bad, turn.now)
         if breaker != queue.row.breaker:
             self._release.keep(turn, queue, breaker=breaker)
+            self._release.schedule(queue, turn.now)
 
-    def _hold_host(self, turn: Turn, queue: HostQueue, seconds: float) -> None:
+    def _hold_host(self, turn: Turn, host: str, seconds: float) -> None:
+        """The host asks to be left alone (Retry-After), or the fetcher must leave it alone for so long."""
+        queue = self._release.host(turn, host)
         until = turn.now + round(seconds * 1000)
         if until > queue.row.not_before:
             self._release.keep(turn, queue, not_before=until)
@@ -168,15 +162,9 @@ class Shard:
         if row is not None and row.visit == outcome.visit:
             outcomes.parsed(turn, outcome, row, self._crawls.get(row.crawl))
 
-    def _overdue(self, turn: Turn) -> None:
-        """Orders nobody answered go out again; pages nobody parsed before they expired are fetched again."""
-        for key, out in self._release.released.overdue(turn.now - round(self.config.answer_timeout * 1000)):
-            if out.origin:
-                self._release.robots_lost(turn, out)
-                continue
-            queue = self._answered(turn, out)
-            queue.queue(out.crawl).again.append(key)
-        if turn.now - self._checked < 60_000:
+    def _unparsed(self, turn: Turn) -> None:
+        """Pages that nobody parsed before they expired are fetched again. Looked for once a minute."""
+        if 0 <= turn.now - self._checked < CHECK_EVERY:
             return
         self._checked = turn.now
         for entry, _ in self._store.scan(UNPARSED, limit=1000):
@@ -189,18 +177,10 @@ class Shard:
 
     def _settle(self, turn: Turn) -> None:
         """An order that is out for an attempt that is over is not waited for (another answer was faster)."""
+        released = self._release.released
         for fingerprint, row in turn.changed.items():
-            out = self._release.released.get(fingerprint)
+            out = released.get(fingerprint)
             if out is None or (row.state is State.WAITING and (out.visit, out.attempt) == (row.visit, row.attempt)):
                 continue
-            self._release.released.answer(fingerprint, out.visit, out.attempt)
-            self._answered(turn, out)
-
-    def _queue(self, turn: Turn, fingerprint: bytes, row: UrlRow) -> None:
-        """A row waits: its entry will be in the index once the turn is durable."""
-        if row.due:
-            self._release.note_due(row.due, fingerprint)
-        elif fingerprint not in self._release.released:
-            queue = self._release.host(turn, row.host)
-            queue.queue(row.crawl).note(queue_entry(row), fingerprint)
-            self._release.schedule(queue, turn.now)
+            released.answer(fingerprint, out.visit, out.attempt)
+            self._release.answered(turn, out)

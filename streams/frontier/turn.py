@@ -73,7 +73,9 @@ class Turn:
         self.changed[fingerprint] = row
 
     def host(self, host: str) -> HostRow:
-        """What is stored of a host; an empty row for an unknown one."""
+        """The row of a host as this turn has left it; an empty one for an unknown host."""
+        if host in self._hosts:
+            return self._hosts[host]
         (data,) = self.store.get_many([host_key(host)])
         return decode_host_row(data) if data is not None else HostRow()
 
