@@ -8,6 +8,7 @@ inherited by it (child subreaper), so that nothing escapes.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -22,7 +23,7 @@ from pathlib import Path
 from tests.suites import ROOT
 
 TICKS = os.sysconf("SC_CLK_TCK")
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 LOOK = 0.1
 """Seconds between two looks at the broker: what it may use unseen at its very end."""
 
@@ -42,15 +43,21 @@ def measure(command: Sequence[str], log: Path, *, core: int, timeout: float) -> 
     """Run a command on one core; its output goes to `log`. Killed with all it started at the time-out (seconds)."""
     account = [sys.executable, "-m", "tests.bench.accounting", str(core), str(timeout), *command]
     with log.open("ab") as output:
-        done = subprocess.run(
-            account, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output, cwd=ROOT, check=True
-        )
-    return Usage(**json.loads(done.stdout))
+        process = subprocess.Popen(account, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output, cwd=ROOT)
+    try:
+        told, _ = process.communicate()
+    finally:
+        process.terminate()  # harmless after its end; after an interruption it takes the command with it
+        process.wait()
+    return Usage(**json.loads(told))
 
 
 def _account(command: Sequence[str], core: int, timeout: float) -> Usage:
     """`measure`, in the process of its own."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    signal.signal(signal.SIGTERM, _give_up)
     started = time.monotonic()
     process = subprocess.Popen(["taskset", "-c", str(core), *command], stdout=sys.stderr, start_new_session=True)
     java: dict[tuple[int, int], float] = {}
@@ -68,9 +75,19 @@ def _account(command: Sequence[str], core: int, timeout: float) -> Usage:
             code = process.returncode = os.waitstatus_to_exitcode(status)
             wall = time.monotonic() - started
         if not pid and time.monotonic() - started > timeout:
-            for left in _below():
-                os.kill(left, signal.SIGKILL)
+            _kill_all()
         time.sleep(0 if pid else LOOK)
+
+
+def _kill_all() -> None:
+    for pid in _below():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _give_up(*_: object) -> None:
+    _kill_all()
+    os._exit(1)
 
 
 def _java_seconds() -> dict[tuple[int, int], float]:

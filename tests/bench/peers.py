@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -113,6 +114,7 @@ def main() -> int:
     parser.add_argument("--site", choices=SITES, default=debian.OPENJDK.package)
     parser.add_argument("--at-least", type=float, default=0.0, help="the ratio below which the exit code is 1")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is stopped
     site = SITES[arguments.site]
     paths = walk.expected(site).html
     runs: list[Run] = []
