@@ -7,7 +7,8 @@ between: the group's next generation, counted by Kafka. For every other partitio
   heartbeats, or the time an abort takes, no request starts, and those orders go back as `deferred`: they may predate a
   429 that the former owner saw;
 - where no order was open, nothing can be running (an order is acked when it is over): only the host's delay counts;
-- in the first generation of a group there was no former owner.
+- where nobody ever committed there was no former owner: the first one commits before its first request. (That a group
+  is in its first generation says nothing: a static member that was killed comes back without a new one.)
 """
 
 from __future__ import annotations
@@ -59,11 +60,10 @@ class Holdings:
     async def take(self, owned: Iterable[int]) -> None:
         """Then, for those that are not kept: a clock of their own."""
         new = sorted(set(owned) - self._held.keys())
-        if self._generation == 1:
-            self._held.update((number, Holding(WireClock())) for number in new)
-        elif new:
-            ends = await self._delivery.ends(FETCHES, new)
-            self._held.update((number, self._taken_over(number, ends[number])) for number in new)
+        first = await self._delivery.claim(FETCHES, new)
+        ends = await self._delivery.ends(FETCHES, set(new) - first)
+        self._held.update((number, Holding(WireClock())) for number in first)
+        self._held.update((number, self._taken_over(number, end)) for number, end in ends.items())
 
     def _taken_over(self, number: int, end: int) -> Holding:
         is_open = self._delivery.position(FETCHES, number) < end

@@ -197,6 +197,7 @@ class BatchConsumer(driver.Consumer):
         super().__init__(*args, **options)
         self.feed = Feed(ThreadSource(self._thread, self._settled), self.app.port)
         self._done: dict[FaustTP, int] = {}
+        self._unclaimed: set[FaustTP] = set()  # of the assignment: without a committed offset when it came
 
     def _new_consumer_thread(self) -> BatchThread:
         return BatchThread(self, loop=self.loop, beacon=self.beacon)
@@ -223,10 +224,21 @@ class BatchConsumer(driver.Consumer):
 
         So a partition without a commit gets one at once: its lag is known to everyone from the start.
         """
+        self._unclaimed = {FaustTP(*tp) for tp, offset in committed.items() if offset < 0}
         for (topic, partition), position in positions.items():
             tp = FaustTP(topic, partition)
             self._committed_offset[tp] = position if committed[tp] == position else None
             self._done[tp] = position
+
+    async def claim(self, tps: Iterable[TP]) -> set[TP]:
+        """Those of our partitions that no member of the group had before. The next owner knows that we had them.
+
+        What says so is their committed offset: here they get one. Where that fails, somebody may have been faster.
+        """
+        unclaimed = self._unclaimed.intersection(tps)
+        if unclaimed:
+            await self.commit()
+        return {tp for tp in unclaimed if self._committed_offset.get(tp) is not None}
 
     def advance(self, tp: TP, position: int) -> None:
         """All before `position` is done. Positions of a partition only grow within a generation."""

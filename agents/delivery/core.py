@@ -115,6 +115,11 @@ class Delivery:
             else:
                 return {tp[1]: end for tp, end in ends.items()}
 
+    async def claim(self, topic: Topic, partitions: Iterable[int]) -> set[int]:
+        """Those of our partitions that no worker had before us; from now on their next owner knows that we had them."""
+        name = self._producer.name(topic)
+        return {tp[1] for tp in await self.app.batches.claim((name, number) for number in partitions)}
+
     def slot(self, batch: Batch, first: int, last: int) -> Slot:
         """Register the records `first` to `last` of a batch (offsets, both included) as taken, in offset order.
 

@@ -52,6 +52,7 @@ class Recorder:
     page_limit: int = 12 << 20
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    claimed: set[int] = field(default_factory=set)
     _ackers: dict[int, Acker] = field(default_factory=dict)
     _offsets: dict[int, int] = field(default_factory=dict)
 
@@ -99,6 +100,12 @@ class Recorder:
         assert topic is FETCHES
         return {number: self.app.end_offsets.get(number, 0) for number in partitions}
 
+    async def claim(self, topic: Topic, partitions: Iterable[int]) -> set[int]:
+        assert topic is FETCHES
+        first = set(partitions) - self.claimed
+        self.claimed |= first
+        return first
+
     def confirmed_at(self) -> float:
         return now() if self.confirmed is None else self.confirmed
 
@@ -111,7 +118,12 @@ class Recorder:
     # ---- what a test does
 
     async def assign(self, stage: Any, *partitions: int, generation: int | None = None) -> None:
-        """The group gives partitions to the stage; positions are what was acked."""
+        """The group gives partitions to the stage; positions are what was acked.
+
+        `generation`: not the next one of this member; others had the partitions before.
+        """
+        if generation is not None:
+            self.claimed.update(partitions)
         self.app.consumer_generation_id = generation or self.app.consumer_generation_id + 1
         self._ackers = {number: self._acker(number) for number in partitions}
         await stage.assigned(frozenset((FETCHES.name, number) for number in partitions))

@@ -110,7 +110,7 @@ async def test_a_broken_kept_alive_connection_costs_one_request_in_turn():
 # --- ownership
 
 
-async def test_the_first_generation_of_a_group_starts_at_once():
+async def test_the_first_owner_ever_starts_at_once():
     async with stand([page("/a")], assign=False) as it:
         it.delivery.app.end_offsets[0] = 1  # an order was there before us
         await it.delivery.assign(it.stage, 0)
@@ -119,11 +119,13 @@ async def test_the_first_generation_of_a_group_starts_at_once():
         assert now() - began < 0.5
 
 
-async def test_a_new_owner_gives_old_orders_back_and_waits_with_new_ones(monkeypatch):
+@pytest.mark.parametrize("generation", [1, 5])
+async def test_a_new_owner_gives_old_orders_back_and_waits_with_new_ones(monkeypatch, generation):
+    """Also in the group's first generation: a static member that was killed comes back without a new one."""
     monkeypatch.setattr(holdings, "ABORT", 0.6)
     async with stand([page("/a"), page("/b")], assign=False) as it:
         it.delivery.app.end_offsets[0] = 1
-        await it.delivery.assign(it.stage, 0, generation=5)
+        await it.delivery.assign(it.stage, 0, generation=generation)
         began = now()
         await it.give(order(A), order(B))
         old, new = await it.delivery.until(2)
