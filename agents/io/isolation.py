@@ -134,9 +134,17 @@ class Child:
         self._parse = parse
         self._seconds = seconds
         self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
 
     async def parse(self, page: PageHeaders, body: bytes, limits: Limits) -> ParsedPage:
-        """Parse one page. Raises `ChildDied`, or `ValueError` with the text of what the function raised."""
+        """Parse one page, when those asked for before are done.
+
+        Raises `ChildDied`, or `ValueError` with the text of what the function raised.
+        """
+        async with self._turn:
+            return await self._parse_alone(page, body, limits)
+
+    async def _parse_alone(self, page: PageHeaders, body: bytes, limits: Limits) -> ParsedPage:
         try:
             async with asyncio.timeout(self._seconds):
                 answer = await self._ask(msgspec.msgpack.encode((page, body, limits)))

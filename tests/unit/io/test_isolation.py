@@ -100,6 +100,11 @@ class TestChild:
             assert await child.parse(PAGE, body, LIMITS) == poison.parse(PAGE, body, LIMITS)
             assert (await child.parse(PAGE, body, LIMITS)).text == text
 
+    async def test_pages_of_several_partitions_take_turns(self, child: Child) -> None:
+        bodies = [b"<p>%d" % number for number in range(5)]
+        parsed = await asyncio.gather(*(child.parse(PAGE, body, LIMITS) for body in bodies))
+        assert [page.text for page in parsed] == ["0", "1", "2", "3", "4"]
+
     async def test_an_exception_is_told_and_the_child_lives(self, child: Child) -> None:
         with pytest.raises(ValueError, match="RuntimeError: no page of mine"):
             await child.parse(PAGE, poison.RAISE, LIMITS)
