@@ -71,6 +71,22 @@ def test_a_waiting_host_is_looked_at_when_its_time_comes():
     assert bench.dispatcher.wake_at() == FOREVER
 
 
+def test_an_earlier_timer_replaces_a_later_one():
+    bench = Bench(Limits(0.5, 2))
+    bench.add("a/1")
+    (first,) = bench.steps()
+    assert isinstance(first, Begin)
+    bench.add("a/2")
+    assert bench.steps(1.0) == []  # the first is being connected: nobody knows for how long
+    assert bench.dispatcher.wake_at() == 5.0
+    bench.clock.sent(first.ticket, 1.0)
+    bench.dispatcher.look_at("a")
+    assert bench.steps(1.0) == []
+    assert bench.dispatcher.wake_at() == pytest.approx(1.552)
+    assert bench.begun(1.6) == ["a/2"]
+    assert bench.dispatcher.wake_at() == FOREVER
+
+
 def test_what_is_known_to_come_too_late_goes_back_at_once():
     bench = Bench()
     bench.clock.hold("a", 60.0)
