@@ -101,6 +101,7 @@ class TestChild:
             assert (await child.parse(PAGE, body, LIMITS)).text == text
 
     async def test_pages_of_several_partitions_take_turns(self, child: Child) -> None:
+        await child.parse(PAGE, b"<p>warm", LIMITS)
         bodies = [b"<p>%d" % number for number in range(5)]
         parsed = await asyncio.gather(*(child.parse(PAGE, body, LIMITS) for body in bodies))
         assert [page.text for page in parsed] == ["0", "1", "2", "3", "4"]
