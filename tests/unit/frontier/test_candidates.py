@@ -1,0 +1,240 @@
+"""Seeds, links, redirect targets and redrives against the rows they meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from streams import messages as m
+from streams.frontier.rows import State, UrlRow, encode_row, url_key
+from tests.unit.frontier.rig import HOUR, START, Rig, crawl, key, links, seed, seeds
+
+URL = "http://h.example/page"
+TTL = 72 * HOUR
+ORIGIN = m.Origin("urls", 1, 10, 0)
+LATER = m.Origin("urls", 1, 11, 0)
+
+
+def rig_with(row: dict[str, Any] | None, **definition: Any) -> Rig:
+    """A shard whose crawl has one row for URL (paused: nothing is released)."""
+    rig = Rig(crawl(**{"state": "paused", "depth": 4, **definition}))
+    if row is not None:
+        base = UrlRow(1, State.DONE, "c", URL, "h.example", 1, 2, 3, 5, 1, visited=START - HOUR, via=("http://old/",),
+                      outcome="", status=200, page=(1, 2), etag="e", content=b"c")  # fmt: skip
+        rig.store.apply([(url_key(key(URL)), encode_row(msgspec.structs.replace(base, **row)))])
+        rig.load()
+    return rig
+
+
+def test_a_seed_becomes_a_waiting_row() -> None:
+    rig = rig_with(None)
+    rig.turn(seeds(seed("http://h.example/"), seed(URL, depth=2, priority=8, parent="p", via=("v",), headers={"a": "b"},
+                                                   meta=[1], origin=ORIGIN, traceparent="t")))  # fmt: skip
+    assert rig.row(URL) == UrlRow(
+        1, State.WAITING, "c", URL, "h.example", 1, 0, 2, 8, 1, parent="p", via=("v",), headers={"a": "b"}, meta=[1],
+        origins=(ORIGIN,), traceparent="t",
+    )  # fmt: skip
+    assert rig.shard.progress(0).crawls["c"] == m.CrawlCounts(open=2, activity=2, hosts=1)
+
+
+def test_a_link_becomes_a_waiting_row() -> None:
+    rig = rig_with(None)
+    rig.turn(seeds("http://h.example/"))
+    rig.turn(links("http://x.example/", URL, depth=3, parent="http://p/"))
+    assert rig.row(URL) == UrlRow(1, State.WAITING, "c", URL, "h.example", 1, 0, 3, 5, (1 << 12) + 1,
+                                  parent="http://p/")  # fmt: skip
+
+
+def test_links_of_several_pages_keep_their_parents() -> None:
+    rig = rig_with(None)
+    found = [f"http://h.example/{i}" for i in range(5)]
+    parents = [m.LinkParent(url="http://a/", depth=1, count=2), m.LinkParent(url="http://b/", depth=2, count=3)]
+    rig.turn(m.Links(crawl="c", urls=found, fingerprints=b"".join(map(key, found)), parents=parents))
+    assert [(rig.row(u).parent, rig.row(u).depth, rig.row(u).seq) for u in found] == [
+        ("http://a/", 1, 0), ("http://a/", 1, 1), ("http://b/", 2, 2), ("http://b/", 2, 3), ("http://b/", 2, 4)]  # fmt: skip
+
+
+def test_a_link_twice_in_a_pack_is_one_row() -> None:
+    rig = rig_with(None)
+    rig.turn(links(URL, URL))
+    assert rig.shard.progress(0).crawls["c"] == m.CrawlCounts(open=1, activity=1, duplicates=1, hosts=1)
+
+
+@pytest.mark.parametrize(
+    ("item", "definition", "rule"),
+    [
+        ({"depth": 5}, {}, "depth"),
+        ({"depth": 4}, {}, ""),
+        ({"depth": 99}, {"depth": None}, ""),
+        ({}, {"scope": m.Scope(mode="host", values=("other.example",))}, "scope:host"),
+        ({}, {"scope": m.Scope(mode="host", values=("h.example",))}, ""),
+    ],
+)
+def test_a_candidate_may_be_kept_out(item, definition, rule: str) -> None:
+    rig = rig_with(None, **definition)
+    rig.turn(seeds(seed(URL, **item)))
+    row = rig.row(URL)
+    assert (row.state, row.outcome) == (State.EXCLUDED if rule else State.WAITING, rule)
+    assert row.visited == (START if rule else 0)
+
+
+OLD = {"visited": START - TTL}
+FRESH = {"visited": START - TTL + 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "item", "definition", "visit"),
+    [
+        # within the window
+        ({}, {}, {}, 1),
+        ({}, {"refetch": True}, {}, 2),
+        ({"state": State.FAILED, "outcome": "dns"}, {}, {}, 1),
+        ({"state": State.FAILED, "outcome": "dns"}, {"refetch": True}, {}, 2),
+        ({"state": State.WAITING}, {"refetch": True}, {}, 1),
+        ({"state": State.FETCHED}, {"refetch": True}, {}, 1),
+        # after it: a seed opens a visit, a redirect target only in an endless crawl
+        (OLD, {"origin": ORIGIN}, {}, 2),
+        (FRESH, {"origin": ORIGIN}, {}, 1),
+        (OLD, {}, {}, 1),
+        (OLD, {}, {"endless": True}, 2),
+        (FRESH, {}, {"endless": True}, 1),
+        ({**OLD, "state": State.WAITING}, {"origin": ORIGIN}, {"endless": True}, 1),
+        ({"visited": START - 5000}, {"origin": ORIGIN}, {"seen_ttl": 5.0}, 2),
+        # a shorter way
+        ({}, {"depth": 2}, {}, 2),
+        ({}, {"depth": 2}, {"depth": None}, 1),
+        ({"state": State.REDIRECTED}, {"depth": 2}, {}, 2),
+        ({"state": State.FAILED, "outcome": "dns"}, {"depth": 2}, {}, 1),
+        # what was kept out
+        ({"state": State.EXCLUDED, "outcome": "depth"}, {"depth": 4}, {}, 2),
+        ({"state": State.EXCLUDED, "outcome": "depth"}, {"depth": 5}, {}, 1),
+        ({"state": State.EXCLUDED, "outcome": "scope:host"}, {"depth": 3}, {}, 2),
+        ({"state": State.EXCLUDED, "outcome": "robots"}, {"depth": 3}, {}, 1),
+        ({"state": State.EXCLUDED, "outcome": "robots"}, {"depth": 3, "origin": ORIGIN}, {}, 2),
+        ({"state": State.EXCLUDED, "outcome": "limit"}, {"depth": 9, "refetch": True}, {}, 1),
+    ],
+)
+def test_when_a_candidate_opens_a_visit(row, item, definition, visit: int) -> None:
+    rig = rig_with(row, **definition)
+    before = rig.row(URL)
+    rig.turn(seeds(seed(URL, **{"depth": 3, **item})))
+    after = rig.row(URL)
+    assert after.visit == visit
+    if visit == 2:
+        assert (after.state, after.attempt, after.due, after.outcome, after.page, after.via) == (
+            State.WAITING, 0, 0, "", None, ())  # fmt: skip
+        assert (after.depth, after.etag, after.content) == (min(before.depth, item.get("depth", 3)), "e", b"c")
+    else:
+        assert after.state == before.state
+        assert rig.shard.progress(0).crawls["c"].duplicates == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "depth", "definition", "after"),
+    [
+        ({}, 3, {}, (1, 3)),
+        ({}, 4, {}, (1, 3)),
+        ({}, 2, {}, (2, 2)),  # its links come into reach
+        ({}, 2, {"depth": None}, (1, 2)),
+        ({"state": State.REDIRECTED}, 2, {}, (2, 2)),  # its target does
+        ({"state": State.REDIRECTED}, 2, {"depth": None}, (1, 2)),
+        ({"state": State.WAITING}, 2, {}, (1, 2)),
+        ({"state": State.WAITING, "due": START + 9}, 2, {}, (1, 2)),
+        ({"state": State.FETCHED}, 2, {}, (1, 2)),  # noticed when it has been parsed
+        ({"state": State.FAILED, "outcome": "dns"}, 2, {}, (1, 2)),
+        ({"state": State.EXCLUDED, "outcome": "robots"}, 2, {}, (1, 2)),
+        ({"state": State.EXCLUDED, "outcome": "depth", "depth": 6}, 4, {}, (2, 4)),
+        ({"state": State.EXCLUDED, "outcome": "scope:any"}, 4, {}, (2, 3)),
+        ({**OLD}, 3, {"endless": True}, (2, 3)),
+        ({**OLD}, 2, {"endless": True}, (2, 2)),
+        ({**OLD}, 4, {"endless": False}, (1, 3)),
+        ({**FRESH}, 4, {"endless": True}, (1, 3)),
+        ({**OLD, "state": State.FETCHED}, 4, {"endless": True}, (1, 3)),
+    ],
+)
+def test_a_link_to_a_known_url(row, depth: int, definition, after) -> None:
+    rig = rig_with(row, **definition)
+    rig.turn(links(URL, depth=depth, parent="http://new/"))
+    found = rig.row(URL)
+    assert (found.visit, found.depth) == after
+    opened = found.visit == 2
+    assert rig.shard.progress(0).crawls["c"].duplicates == (not opened)
+    if opened:
+        assert (found.state, found.parent, found.via, found.priority) == (State.WAITING, "http://new/", (), 5)
+
+
+def test_depth_is_lowered_by_a_candidate_while_the_visit_is_open() -> None:
+    rig = rig_with({"state": State.WAITING})
+    rig.turn(seeds(seed(URL, depth=1)))
+    assert (rig.row(URL).visit, rig.row(URL).depth) == (1, 1)
+
+
+def test_a_seed_that_is_read_again_does_nothing() -> None:
+    rig = rig_with(None)
+    rig.turn(seeds(seed(URL, origin=LATER)))
+    row, counts = rig.row(URL), rig.shard.progress(0).crawls["c"]
+    for origin in (LATER, ORIGIN, m.Origin("urls", 1, 10, 99)):
+        rig.turn(seeds(seed(URL, origin=origin, refetch=True, depth=0)))
+    assert rig.row(URL) == row
+    assert rig.shard.progress(0).crawls["c"] == counts
+
+
+@pytest.mark.parametrize("origin", [m.Origin("urls", 1, 11, 1), m.Origin("urls", 0, 3), m.Origin("others", 1, 3)])
+def test_a_seed_from_elsewhere_is_another_seed(origin: m.Origin) -> None:
+    rig = rig_with({"origins": (LATER,)})
+    rig.turn(seeds(seed(URL, origin=origin, refetch=True)))
+    assert rig.row(URL).visit == 2
+    kept = {(o.topic, o.partition): o for o in rig.row(URL).origins}
+    assert kept == {("urls", 1): LATER, (origin.topic, origin.partition): origin}
+
+
+def test_a_seed_that_changes_nothing_is_remembered() -> None:
+    rig = rig_with({"origins": (ORIGIN,)})
+    rig.turn(seeds(seed(URL, origin=LATER, depth=3)))
+    assert (rig.row(URL).visit, rig.row(URL).origins) == (1, (LATER,))
+
+
+def test_a_duplicate_that_changes_nothing_writes_nothing() -> None:
+    rig = rig_with({})
+    before = dict(rig.store.rows)
+    rig.turn(seeds(seed(URL, depth=3)), links(URL, depth=3))
+    assert rig.store.rows == before
+
+
+@pytest.mark.parametrize(
+    ("row", "visit", "opens"),
+    [
+        ({"state": State.FAILED, "outcome": "dns"}, 2, True),
+        ({"state": State.DONE}, 2, True),
+        ({"state": State.FAILED, "outcome": "dns"}, 1, False),  # a replay
+        ({"state": State.FAILED, "outcome": "dns"}, 3, False),
+        ({"state": State.WAITING}, 2, False),
+        (None, 1, False),
+    ],
+)
+def test_redrive_opens_the_visit_it_names(row, visit: int, opens: bool) -> None:
+    rig = rig_with(row)
+    rig.turn(m.Command(action="redrive", crawl="c", url=URL, fingerprint=key(URL), visit=visit))
+    if row is not None:
+        found = rig.row(URL)
+        assert (found.visit, found.state) == ((2, State.WAITING) if opens else (1, row["state"]))
+        assert found.via == ("http://old/",)
+    counts = rig.shard.progress(0).crawls.get("c", m.CrawlCounts())
+    assert counts.activity == opens
+
+
+@pytest.mark.parametrize("definition", [{"state": "ended"}, {"id": "another"}])
+def test_an_ended_or_unknown_crawl_takes_nothing(definition) -> None:
+    rig = Rig(crawl(**definition))
+    rig.turn(seeds(URL), links(URL, "http://h.example/2"),
+             m.Command(action="redrive", crawl="c", url=URL, fingerprint=key(URL), visit=1))  # fmt: skip
+    assert rig.store.rows == {}
+    assert rig.shard.progress(0).crawls["c"] == m.CrawlCounts(duplicates=4)
+
+
+def test_politeness_may_be_shared_by_a_domain() -> None:
+    rig = Rig(politeness="domain")
+    rig.turn(seeds("http://a.example.org/"), links("http://b.example.org/"))
+    assert {rig.row(f"http://{x}.example.org/").host for x in "ab"} == {"example.org"}

@@ -1,0 +1,75 @@
+"""Whether a crawl's URLs may go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streams.frontier.gates import Gates
+from streams.frontier.rows import State
+from streams.frontier.tally import Tallies
+from tests.unit.frontier.rig import crawl
+
+NOW = 1_000_000
+
+
+def gates(crawls: dict[str, Any], elsewhere: int = 0, **numbers: int) -> Gates:
+    tallies = Tallies()
+    states = {State.WAITING: 1, State.DONE: 0, **{State[n.upper()]: v for n, v in numbers.items() if n != "released"}}
+    tallies["c"].states.update(states)
+    tallies["c"].released = numbers.get("released", 0)
+    found = Gates(crawls, tallies)
+    found.look(NOW, {"c": elsewhere, "other": 99})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fields", "numbers", "over"),
+    [
+        ({}, {}, ""),
+        ({"state": "sealed"}, {}, ""),
+        ({"state": "ended"}, {}, "ended"),
+        ({"state": "ended"}, {"waiting": 0}, ""),  # nothing to exclude
+        ({"deadline": NOW}, {}, "deadline"),
+        ({"deadline": NOW + 1}, {}, ""),
+        ({"limit": 5}, {"done": 3, "fetched": 1}, ""),
+        ({"limit": 5}, {"done": 3, "fetched": 2}, "limit"),
+        ({"limit": 5}, {"done": 1, "elsewhere": 4}, "limit"),
+        ({"limit": 5}, {"done": 3, "failed": 9, "redirected": 9}, ""),
+        ({"limit": 5, "state": "paused"}, {"done": 9}, ""),
+    ],
+)
+def test_which_crawls_are_over(fields, numbers, over: str) -> None:
+    found = gates({"c": crawl(**fields)}, **numbers)
+    assert found.over == ({"c": over} if over else {})
+
+
+@pytest.mark.parametrize(
+    ("fields", "numbers", "holds", "room"),
+    [
+        ({}, {"released": 1000}, False, float("inf")),
+        ({"state": "paused"}, {}, True, float("inf")),
+        ({"limit": 5}, {"done": 2, "fetched": 1, "released": 1}, False, 1),
+        ({"limit": 5}, {"done": 2, "fetched": 1, "released": 2}, True, 0),
+        ({"limit": 5}, {"done": 2, "elsewhere": 2, "released": 1}, True, 0),
+        ({"limit": 5}, {"done": 5}, False, float("inf")),  # over: nothing is held any more
+        ({"state": "ended"}, {}, False, float("inf")),
+    ],
+)
+def test_which_crawls_must_wait(fields, numbers, holds: bool, room: float) -> None:
+    found = gates({"c": crawl(**fields)}, **numbers)
+    assert (found.holds("c"), found.room("c")) == (holds, room)
+
+
+def test_an_unknown_crawl_waits() -> None:
+    found = gates({})
+    assert found.holds("c")
+    assert not found.over
+
+
+def test_the_next_deadline_wakes() -> None:
+    assert gates({"c": crawl(deadline=NOW + 9)}).next_at() == NOW + 9
+    assert gates({"c": crawl(deadline=NOW)}).next_at() == float("inf")
+    assert gates({"c": crawl(deadline=NOW + 9)}, waiting=0).next_at() == float("inf")
+    assert gates({"c": crawl()}).next_at() == float("inf")

@@ -1,0 +1,55 @@
+"""The numbers of crawls in memory, and the same from the store's counters."""
+
+from __future__ import annotations
+
+from streams.frontier.rows import State, UrlRow
+from streams.frontier.tally import Tallies
+from streams.messages import CrawlCounts
+
+
+def row(state: State, outcome: str = "", crawl: str = "c") -> UrlRow:
+    return UrlRow(1, state, crawl, "http://h/", "h", 1, 0, 0, 5, 1, outcome=outcome)
+
+
+ALL = [row(State.WAITING), row(State.FETCHED), row(State.FETCHED), row(State.DONE), row(State.FAILED, "dns"),
+       row(State.EXCLUDED, "scope:host"), row(State.REDIRECTED)]  # fmt: skip
+COUNTS = CrawlCounts(open=3, fetched=2, done=1, failed=1, excluded=1, redirected=1, hosts=4, failures={"dns": 1},
+                     exclusions={"scope:host": 1})  # fmt: skip
+
+
+def test_new_rows_are_counted() -> None:
+    tallies = Tallies()
+    for new in ALL:
+        tallies.move(None, new)
+    assert tallies["c"].counts(4) == COUNTS
+    assert (tallies["c"].open, tallies["c"].pages) == (3, 3)
+
+
+def test_a_changed_row_moves() -> None:
+    tallies = Tallies()
+    tallies.move(None, row(State.FAILED, "dns"))
+    tallies.move(row(State.FAILED, "dns"), row(State.EXCLUDED, "robots"))
+    tallies.move(row(State.EXCLUDED, "robots"), row(State.WAITING))
+    assert tallies["c"].counts(0) == CrawlCounts(open=1)
+
+
+def test_crawls_are_counted_apart() -> None:
+    tallies = Tallies()
+    tallies.move(None, row(State.DONE, crawl="a"))
+    tallies.move(None, row(State.WAITING, crawl="b"))
+    assert {name: tally.counts(0) for name, tally in tallies.items()} == {
+        "a": CrawlCounts(done=1), "b": CrawlCounts(open=1)}  # fmt: skip
+
+
+def test_counters_of_the_store_give_the_same() -> None:
+    counters = {b"c\0waiting": 1, b"c\0fetched": 2, b"c\0done": 1, b"c\0failed": 1, b"c\0failed:dns": 1,
+                b"c\0excluded": 1, b"c\0excluded:scope:host": 1, b"c\0redirected": 1, b"d\0done": 2}  # fmt: skip
+    tallies = Tallies.from_counters(counters)
+    assert tallies["c"].counts(4) == COUNTS
+    assert tallies["d"].counts(0) == CrawlCounts(done=2)
+
+
+def test_what_lives_in_memory_is_told_too() -> None:
+    tally = Tallies()["c"]
+    tally.activity, tally.duplicates, tally.released = 1, 2, 3
+    assert tally.counts(0) == CrawlCounts(activity=1, duplicates=2, released=3)
