@@ -32,7 +32,7 @@ from agents.io.admin import Admin
 from agents.io.members import sign_off
 from agents.io.seeds import Writer
 from streams import messages
-from streams.errors import EnvironmentFault
+from streams.errors import EnvironmentFault, UsageError
 from streams.settings import Settings
 from streams.topics import FAILURES, RECORDS, URLS
 
@@ -78,6 +78,7 @@ class Report:
     folder: Path | None  # None: interrupted before it was made
     result: str
     snapshot: Snapshot
+    before: int  # pages that earlier runs of this crawl had fetched
     restarts: int
     killed: list[str]
 
@@ -93,6 +94,7 @@ class Conductor:
         self._out = out
         self._began = time.monotonic()
         self._snapshot = Snapshot(plan.name, "starting", 0.0, limit=plan.definition.limit)
+        self._before = 0
         self._bootstrap = ""
         self._members: dict[str, list[str]] = {}
         self._interrupted = asyncio.get_running_loop().create_future()
@@ -115,7 +117,7 @@ class Conductor:
                     await sign_off(self._bootstrap, self._settings, self._members_by_group())
                 await cluster.release()
                 places.leave()
-        return Report(self._plan, self.folder, result, self._snapshot, workers.restarts, killed)
+        return Report(self._plan, self.folder, result, self._snapshot, self._before, workers.restarts, killed)
 
     async def _until_done(self, workers: Workers, places: Places, cluster: Cluster) -> str:
         """All that can be interrupted. Returns the crawl's result."""
@@ -130,7 +132,9 @@ class Conductor:
         try:
             async with AsyncExitStack() as stack:
                 admin = await stack.enter_async_context(Admin(bootstrap, self._settings))
-                await self._unless(workers, admin.apply_topics())
+                # A Kafka of somebody's own is provisioned by `fyke topics apply`, perhaps by another person.
+                provision = admin.check_topics if self._settings.kafka.bootstrap else admin.apply_topics
+                await self._unless(workers, provision())
                 writer = await stack.enter_async_context(Writer(bootstrap, self._settings))
                 broadcast = Broadcast(bootstrap, self._settings, progress=True)
                 stack.push_async_callback(broadcast.stop)
@@ -162,7 +166,7 @@ class Conductor:
     async def _start_worker(self, workers: Workers, slot: Slot, extra: Mapping[str, object]) -> None:
         member = slot.member_name(self._settings.kafka.bootstrap)
         self._members.setdefault(slot.stage, []).append(member)
-        own = {"worker.state": slot.folder, "worker.name": member}
+        own = {"worker.state": slot.folder, "worker.name": member, "worker.port": 0}
         await workers.start(slot, override(self._settings, {**own, **extra}))
 
     async def _open(self, kafka: _Kafka) -> None:
@@ -182,8 +186,13 @@ class Conductor:
                     "Name the state folder or broker of the crawl (--state, --kafka), or crawl again.",
                 )
             await kafka.begin_export(name)
-            await kafka.publish(self._plan.definition)
-        elif known.state == "paused":
+            if not await kafka.publish(self._plan.definition):
+                self.folder = None  # it holds nothing that could go on
+                raise UsageError(f"another crawl took the name {name} at this moment", "Start again, or pass --name.")
+            return
+        if known.seal is not None and not self._plan.sealed:  # killed before it could note that
+            self._keep(sealed=True)
+        if known.state == "paused":
             await kafka.update(name, state="open" if known.seal is None else "sealed")
 
     async def _seal(self, kafka: _Kafka) -> None:
@@ -197,7 +206,9 @@ class Conductor:
     async def _watch(self, kafka: _Kafka) -> str:
         """Show what happens until the frontier writes the end. Returns how it ended."""
         name = self._plan.name
+        self._before = kafka.broadcast.board.totals(name).done
         while kafka.broadcast.crawls[name].state != "ended":
+            kafka.broadcast.check()
             self._show("crawling", kafka.broadcast.board.totals(name))
             await asyncio.sleep(_LOOK)
         await kafka.broadcast.catch_up()
@@ -237,9 +248,11 @@ class Conductor:
 
     def _show(self, phase: str, counts: messages.CrawlCounts | None = None) -> None:
         last = self._snapshot
-        self._snapshot = Snapshot(
-            self._plan.name, phase, time.monotonic() - self._began, counts or last.counts, last.limit
-        )
+        if counts is None:
+            counts = last.counts
+        elif counts.hosts < last.counts.hosts:  # the frontier counts hosts with open URLs; people want those seen
+            counts = msgspec.structs.replace(counts, hosts=last.counts.hosts)
+        self._snapshot = Snapshot(self._plan.name, phase, time.monotonic() - self._began, counts, last.limit)
         self._view.show(self._snapshot)
 
     async def _unless(self, workers: Workers, work: Awaitable[T]) -> T:

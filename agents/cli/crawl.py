@@ -195,7 +195,10 @@ def _exit(report: Report, out: Path | None) -> NoReturn:
         if report.folder is not None:
             click.echo(f"Interrupted. Go on: {_command(report.folder, out)}", err=True)
         raise click.exceptions.Exit(Exit.INTERRUPTED)
-    click.echo(summary(report.snapshot, report.result, report.folder, _lines(report.folder), report.restarts))
+    lines = _lines(report.folder)
+    click.echo(
+        summary(report.snapshot, report.result, report.folder, lines, before=report.before, restarts=report.restarts)
+    )
     raise click.exceptions.Exit(exit_code(report.result, report.snapshot.counts.done))
 
 

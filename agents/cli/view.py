@@ -162,12 +162,18 @@ def panel(snapshot: Snapshot, rates: Rates) -> Group:
     return Group(title, grid, failures)
 
 
-def summary(snapshot: Snapshot, result: str, folder: Path, lines: dict[str, int], restarts: int) -> str:
-    """The closing report. `lines`: how many each output file has; `result` as in the crawl's definition."""
+def summary(
+    snapshot: Snapshot, result: str, folder: Path, lines: dict[str, int], *, before: int = 0, restarts: int = 0
+) -> str:
+    """The closing report.
+
+    `lines`: how many each output file has; `result`: as in the crawl's definition; `before`: pages of earlier runs.
+    """
     counts, seconds = snapshot.counts, max(snapshot.elapsed, 1e-3)
     ending = {"exhausted": "everything in reach was fetched", "limit": "the page limit was reached"}.get(result, result)
+    here = f", {counts.done - before:,} of them" if before else ""
     rows = [
-        ("pages", f"{counts.done:,} in {clock(seconds)} ({counts.done / seconds:.1f}/s)"),
+        ("pages", f"{counts.done:,}{here} in {clock(seconds)} ({(counts.done - before) / seconds:.1f}/s)"),
         ("failed", _with_classes(counts.failed, counts.failures)),
         ("excluded", _with_classes(counts.excluded, counts.exclusions)),
         ("hosts", f"{counts.hosts:,}"),

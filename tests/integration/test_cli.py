@@ -46,6 +46,9 @@ class Site:
     def served(self) -> int:
         return sum(count for path, count in self.requests.items() if path != "/robots.txt")
 
+    def repeated(self) -> dict[str, int]:
+        return {path: count for path, count in self.requests.items() if count > 1}
+
 
 @pytest.fixture
 def site() -> Iterator[Site]:
@@ -205,7 +208,7 @@ def test_an_interrupted_crawl_goes_on_where_it_was(shell, site):
     site.pause = 0.0
     shell.run("resume", "--out", "out")
     assert urls(shell.folder / "out") == whole(site)
-    assert set(site.requests.values()) == {1}, "what was fetched is not fetched again"
+    assert site.repeated() == {}, "what was fetched is not fetched again"
     assert "has ended" in shell.run("resume", "--out", "out", expected=Exit.USAGE)
 
 
@@ -213,8 +216,7 @@ def test_a_killed_crawl_takes_its_workers_along_and_goes_on(shell, site):
     site.pause = 0.1
     crawl = shell.start("crawl", f"{site.url}/0", "--parallelism", "4")
     until_served(site, 20, crawl)
-    pids = [int(path.read_text()) for path in shell.state.glob("workers/*/worker")]
-    assert len(pids) == 4
+    pids = [shell.worker_pid(f"{stage}-1") for stage in ("frontier", "fetcher", "parser", "exporter")]
     crawl.kill()
     crawl.communicate()
     deadline = time.monotonic() + 40
@@ -335,6 +337,9 @@ def wait_for(condition, processes: Sequence[subprocess.Popen[str]], pause: float
 def test_a_kafka_of_ones_own(shell, site, broker):
     site.pages = 7
     variables = {"FYKE_KAFKA_PREFIX": broker.prefix, "FYKE_KAFKA_BOOTSTRAP": broker.bootstrap}
+    missing = shell.run("crawl", f"{site.url}/0", "--out", "out", expected=Exit.ENVIRONMENT, **variables)
+    assert "fyke topics apply" in missing
+    assert "made " in shell.run("topics", "apply", **variables)
     shell.run("crawl", f"{site.url}/0", "--out", "out", **variables)
     assert urls(shell.folder / "out") == whole(site)
     assert not (shell.state / "broker").exists()

@@ -55,7 +55,11 @@ def test_plain_lines_come_now_and_then_and_only_if_something_changed():
 
 def test_the_summary_says_how_it_ended_what_failed_and_where_the_files_are():
     text = summary(
-        Snapshot("docs", "exporting", 10.0, COUNTS), "exhausted", Path("fyke-out/docs"), {"records.jsonl": 97}, 1
+        Snapshot("docs", "exporting", 10.0, COUNTS),
+        "exhausted",
+        Path("fyke-out/docs"),
+        {"records.jsonl": 97},
+        restarts=1,
     )
     assert text.splitlines() == [
         "Crawl docs: everything in reach was fetched",
@@ -67,6 +71,11 @@ def test_the_summary_says_how_it_ended_what_failed_and_where_the_files_are():
         "  restarts   1 of worker processes",
         "  records    fyke-out/docs/records.jsonl (97)",
     ]
+
+
+def test_the_summary_of_a_crawl_that_went_on_counts_this_runs_pages_for_the_rate():
+    text = summary(Snapshot("docs", "exporting", 10.0, COUNTS), "exhausted", Path("o"), {}, before=48)
+    assert "98, 50 of them in 10.0 s (5.0/s)" in text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.24, "4.2 s"), (187, "3:07"), (3723, "1:02:03")])
