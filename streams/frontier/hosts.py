@@ -96,6 +96,11 @@ class HostQueue:
         """Whether nothing waits for it and nothing is out."""
         return not (self.crawls or self.held or self.parked or self.out)
 
+    def obey(self, limits: Limits) -> None:
+        """Take over the limits in force now; a longer delay counts from the last order."""
+        self.next_at += max(0.0, limits.delay - self.limits.delay) * 1000
+        self.limits = limits
+
     def started(self, crawl: str, now: int) -> None:
         """An order goes out."""
         self.out[crawl] = self.out.get(crawl, 0) + 1

@@ -297,7 +297,7 @@ class Release:
         """Release up to BURST orders of one host; returns the number of URLs looked at."""
         if queue.parked and turn.now >= queue.parked_until:
             self._unpark(queue)
-        queue.limits = self._limits(queue)
+        queue.obey(self._limits(queue))
         steps = orders = 0
         while queue.crawls and queue.at(turn.now) <= turn.now:
             if orders >= BURST or steps >= STEPS or self.released.room() <= 0:

@@ -149,6 +149,15 @@ def test_orders_are_spaced_from_the_later_of_now_and_the_last() -> None:
     assert queue.out == {}
 
 
+def test_a_longer_delay_counts_from_the_last_order() -> None:
+    queue = host(limits=Limits(2.0, 4))
+    queue.started("0", NOW)
+    queue.obey(Limits(5.0, 1))
+    assert (queue.next_at, queue.limits) == (NOW + 5000, Limits(5.0, 1))
+    queue.obey(Limits(1.0, 1))
+    assert (queue.next_at, queue.limits) == (NOW + 5000, Limits(1.0, 1))
+
+
 def test_parked_urls_wait_for_the_earliest_of_their_times() -> None:
     queue = host()
     queue.parked_until = 3
