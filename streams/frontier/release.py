@@ -104,7 +104,7 @@ class Release:
 
     def schedule(self, queue: HostQueue, now: int) -> None:
         """Something about a host has changed: see when to look at it."""
-        self._agenda.put(queue, queue.at(now))
+        self._agenda.put(queue, max(now, queue.at(now)))
 
     def waits(self, turn: Turn, fingerprint: bytes, row: UrlRow) -> None:
         """A row was written that waits; its entry will be in the index when the next turn begins."""

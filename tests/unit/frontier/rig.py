@@ -120,6 +120,13 @@ class Rig:
         self.now = max(self.now, int(wake) + (wake % 1 > 0))
         return self.turn()
 
+    def next_orders(self, sleeps: int = 60) -> list[m.FetchOrder]:
+        """Sleep and wake until something is released."""
+        for _ in range(sleeps):
+            if orders := self.sleep():
+                return orders
+        raise AssertionError("nothing is released")
+
     def check(self, turn: Turn) -> None:
         """Books that must agree: orders out, by host and by crawl; counters in memory and in the store."""
         release = self.shard._release
