@@ -192,8 +192,7 @@ class Release:
         self._resume(turn.now)
         while steps > 0 and self.released.room() > 0 and (queue := self._agenda.pop(turn.now)) is not None:
             if queue.empty and queue.next_at <= turn.now:
-                if self._hosts.get(queue.host) is queue:
-                    del self._hosts[queue.host]
+                del self._hosts[queue.host]
                 continue
             steps -= 1 + self._serve(turn, queue)
             self.schedule(queue, turn.now)

@@ -98,7 +98,7 @@ class Shard:
                         self._admission.candidate(turn, item, crawl, seq + i)
             case m.Outcomes():
                 self._outcomes(turn, message)
-            case m.Command():
+            case _:  # a command
                 if self._admitting(turn, message.crawl, 1):
                     self._admission.command(turn, message, seq)
 

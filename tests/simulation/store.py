@@ -34,6 +34,11 @@ class MemoryStore:
     def counters(self, prefix: bytes = b"") -> dict[bytes, int]:
         return {key: n for key, n in self._counters.items() if n and key.startswith(prefix)}
 
+    def mislead(self, entry: bytes, value: bytes) -> None:
+        """Put an index entry that no row stands for."""
+        self._entries[entry] = value
+        insort(self._order, entry)
+
     def apply(self, items: Sequence[tuple[bytes, bytes | None]]) -> None:
         for key, value in items:
             old = self.rows.pop(key, None)

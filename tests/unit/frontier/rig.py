@@ -105,7 +105,7 @@ class Rig:
 
     def settle(self, turns: int = 20) -> list[m.FetchOrder]:
         """Turns until the shard wants to sleep. Fails if it never does: a busy loop."""
-        orders = []
+        orders: list[m.FetchOrder] = []
         for _ in range(turns):
             if self.shard.wake_at() > self.now:
                 return orders

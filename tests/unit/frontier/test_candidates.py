@@ -53,7 +53,9 @@ def test_links_of_several_pages_keep_their_parents() -> None:
     parents = [m.LinkParent(url="http://a/", depth=1, count=2), m.LinkParent(url="http://b/", depth=2, count=3)]
     rig.turn(m.Links(crawl="c", urls=found, fingerprints=b"".join(map(key, found)), parents=parents))
     assert [(rig.row(u).parent, rig.row(u).depth, rig.row(u).seq) for u in found] == [
-        ("http://a/", 1, 0), ("http://a/", 1, 1), ("http://b/", 2, 2), ("http://b/", 2, 3), ("http://b/", 2, 4)]  # fmt: skip
+        ("http://a/", 1, 0), ("http://a/", 1, 1),
+        ("http://b/", 2, 2), ("http://b/", 2, 3), ("http://b/", 2, 4),
+    ]  # fmt: skip
 
 
 def test_a_link_twice_in_a_pack_is_one_row() -> None:

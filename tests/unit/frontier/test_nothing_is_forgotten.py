@@ -37,8 +37,9 @@ class Chaos:
         return f"{self.random.choice(HOSTS)}/{self.random.randint(1, self.made + 1)}"
 
     def step(self) -> None:
-        kinds: list[Callable[[], None]] = [self.links] * 3 + [self.answers] * 8 + [self.time] * 4 + [
-            self.seeds, self.again, self.hold, self.redrive, self.crash, self.clock, self.pause, self.limit]  # fmt: skip
+        often: list[Callable[[], None]] = [self.links] * 3 + [self.answers] * 8 + [self.time] * 4
+        rare = [self.seeds, self.again, self.hold, self.redrive, self.crash, self.clock, self.pause, self.limit]
+        kinds = often + rare
         self.random.choice(kinds)()
 
     def turn(self, *messages: m.Inbox) -> None:
@@ -107,7 +108,7 @@ class Chaos:
             return [rules(order, (False, "/1"), expires=self.rig.now + HOUR)]
         if kind < 0.4:
             return [answer(order, "redirected", status=301, location=self.url())]
-        both = [answer(order), parsed(order)]
+        both: list[m.Inbox] = [answer(order), parsed(order)]
         return both if self.random.random() < 0.8 else both[::-1]
 
     def finish(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_a_restart_releases_again_what_was_out() -> None:
 
 
 def test_retry_after_outlives_a_restart() -> None:
-    """restart-after-429"""
+    """restart-after-429."""
     rig = Rig()
     order, *_ = given(rig, links(*pages(30)))
     rig.turn(failed(order, "http_status", status=429, retry_after=3600.0))
@@ -144,7 +145,7 @@ def test_a_replayed_success_does_not_close_it() -> None:
 
 
 def test_eight_failed_probes_end_the_hosts_urls() -> None:
-    """dead-hosts"""
+    """dead-hosts."""
     rig = Rig(crawl(attempts=2))
     orders = given(rig, links(*pages(400)))
     for _ in range(200):
@@ -188,7 +189,7 @@ def test_a_deferred_order_costs_nothing() -> None:
 
 
 def test_the_strictest_of_several_crawls_holds() -> None:
-    """two-crawls"""
+    """two-crawls."""
     rig = Rig(crawl("a", delay=0.0, parallelism=8), crawl("b", delay=5.0, parallelism=1))
     orders = given(rig, links(*pages(3), name="a"), links(*pages(3, first=50), name="b"))
     while len(orders) < 6:
@@ -199,7 +200,7 @@ def test_the_strictest_of_several_crawls_holds() -> None:
     assert [order.crawl for order in orders[:4]] in (["a", "b"] * 2, ["b", "a"] * 2)  # shares are fair
     strict = orders[: max(i for i, order in enumerate(orders) if order.crawl == "b") + 1]
     assert {(order.delay, order.parallelism) for order in strict} == {(5.0, 1)}
-    gaps = [b.released - a.released for a, b in zip(strict, strict[1:], strict=False)]
+    gaps = [b.released - a.released for a, b in itertools.pairwise(strict)]
     assert min(gaps) >= 4000
 
 
@@ -217,7 +218,7 @@ def test_a_crawl_whose_last_order_is_out_still_counts() -> None:
 
 @pytest.mark.parametrize("change", [{"delay": 7.0}, {"parallelism": 1}])
 def test_newer_limits_hold_for_the_next_order(change) -> None:
-    """late-rules"""
+    """late-rules."""
     rig = Rig(crawl(delay=0.3, parallelism=2))
     first, *_ = given(rig, links(*pages(20)))
     rig.change(**change)
@@ -345,7 +346,9 @@ def test_a_crawl_that_is_over_excludes_at_once_whatever_its_urls_wait_for(change
 def test_many_urls_of_a_crawl_that_is_over_are_excluded_in_turns() -> None:
     number = 2 * STEPS + 7
     rig = Rig(crawl(limit=1, parallelism=1))
-    first, *_ = given(rig, *(links(*pages(2000, f"http://h{i}.example")) for i in range(4)), links(*pages(number % 8000)))
+    first, *_ = given(
+        rig, *(links(*pages(2000, f"http://h{i}.example")) for i in range(4)), links(*pages(number % 8000))
+    )
     rig.turn(answer(first))
     excluded = rig.shard.tallies["c"].states[State.EXCLUDED]
     assert STEPS - 10 <= excluded <= STEPS + 10
@@ -472,7 +475,7 @@ def test_hosts_are_counted_by_crawl() -> None:
 
 
 def test_a_clock_that_is_set_back_blocks_nothing() -> None:
-    """clock-skew"""
+    """clock-skew."""
     rig = Rig(crawl(delay=2.0, attempts=9))
     orders = given(rig, links(*pages(9)))
     rig.turn(failed(orders[0], "timeout"))

@@ -10,7 +10,7 @@ from streams import messages as m
 from streams.frontier.hosts import PARKED
 from streams.frontier.robots import CACHED, DEAD_FOR, DELAY_CAP, HOPS, ORIGINS, RobotsGate
 from streams.frontier.rows import HostRow, Probe, State
-from tests.unit.frontier.rig import HOUR, START, Rig, answer, crawl, failed, links, rules, seed, seeds
+from tests.unit.frontier.rig import HOUR, START, Rig, answer, crawl, failed, links, rules, seeds
 
 PAGE = "http://h.example/page"
 ROBOTS = "http://h.example/robots.txt"
@@ -113,7 +113,11 @@ def test_eight_failed_probes_end_the_waiting_urls() -> None:
         if number < 7:
             (order,) = shard.sleep()
     assert times == [0, 1000, 3000, 7000, 15_000, 31_000, 63_000, 127_000]
-    assert (shard.state(PAGE), shard.row(PAGE).outcome, shard.row(PAGE).attempt) == (State.FAILED, "host_unreachable", 0)
+    assert (shard.state(PAGE), shard.row(PAGE).outcome, shard.row(PAGE).attempt) == (
+        State.FAILED,
+        "host_unreachable",
+        0,
+    )
     assert shard.state("http://h.example/2") is State.FAILED
     assert {(f.failure, f.reason, f.next.action) for f in shard.failures} == {
         ("host_unreachable", "no such name", "none")}  # fmt: skip

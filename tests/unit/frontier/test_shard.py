@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from streams import messages as m
-from streams.frontier.rows import State
+from streams.frontier.index import DUE, UNPARSED, queue_prefix, timed_entry
+from streams.frontier.rows import State, encode_row, url_key
 from streams.frontier.shard import CHECK_EVERY, PAGE_LIFE
 from tests.unit.frontier.rig import START, Rig, answer, crawl, failed, key, links, parsed, rules, seed, seeds
 
@@ -95,6 +97,39 @@ def test_the_look_for_pages_survives_a_clock_that_is_set_back() -> None:
     assert len(rig.settle()) == 1
 
 
+def test_nothing_is_released_before_the_backlog_is_read() -> None:
+    """What former orders were answered with is read first."""
+    rig = Rig()
+    order = one(rig, seeds(URL))
+    rig.load()
+    rig.shard.backlog = rig.offset + 2
+    assert rig.turn() == []
+    assert rig.shard.wake_at() == float("inf")
+    assert rig.turn(links("http://h.example/2")) == []
+    orders = [*rig.turn(answer(order)), *rig.settle()]
+    assert [order.url for order in orders] == ["http://h.example/2"]
+
+
+@pytest.mark.parametrize("state", ["open", "ended"])
+def test_an_index_entry_is_a_hint(state: m.CrawlState) -> None:
+    """stale-index: entries without a row, and of rows in another state, are passed over."""
+    rig = Rig(crawl(state="paused"))
+    rig.turn(seeds(URL, "http://h.example/2"))
+    gone, done = b"x" * 16, rig.row("http://h.example/2")
+    rig.store.apply([(url_key(key(done.url)), encode_row(msgspec.structs.replace(done, state=State.DONE)))])
+    for number, fingerprint in enumerate((gone, key(done.url))):
+        rig.store.mislead(queue_prefix("h.example", "c") + bytes((0,)) + number.to_bytes(8, "big"), fingerprint)
+        rig.store.mislead(timed_entry(DUE, START - 5, fingerprint), b"")
+        rig.store.mislead(timed_entry(DUE, START + 50_000, fingerprint), b"")
+        rig.store.mislead(timed_entry(UNPARSED, 5, fingerprint), b"")
+    rig.load()
+    rig.change(state=state)
+    orders = [*rig.turn(), *rig.settle(), *rig.sleep(), *rig.settle()]
+    assert [order.url for order in orders] == ([URL] if state == "open" else [])
+    assert rig.state(URL) is (State.WAITING if state == "open" else State.EXCLUDED)
+    assert rig.state(done.url) is State.DONE
+
+
 def test_progress_covers_what_was_read() -> None:
     rig = Rig()
     rig.offset = 7
@@ -129,7 +164,9 @@ def test_a_restart_counts_activity_anew_under_its_own_epoch() -> None:
 
 def test_an_answer_nobody_knows_is_ignored() -> None:
     rig = Rig()
-    ghost = m.FetchOrder(crawl="c", url=URL, fingerprint=key(URL), host="h.example", shard=3, epoch=9, visit=1, attempt=0)
+    ghost = m.FetchOrder(
+        crawl="c", url=URL, fingerprint=key(URL), host="h.example", shard=3, epoch=9, visit=1, attempt=0
+    )
     rig.turn(answer(ghost), parsed(ghost), failed(ghost), rules(ghost))
     assert rig.store.rows == {}
 
