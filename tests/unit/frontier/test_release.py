@@ -344,11 +344,9 @@ def test_a_crawl_that_is_over_excludes_at_once_whatever_its_urls_wait_for(change
 
 
 def test_many_urls_of_a_crawl_that_is_over_are_excluded_in_turns() -> None:
-    number = 2 * STEPS + 7
     rig = Rig(crawl(limit=1, parallelism=1))
-    first, *_ = given(
-        rig, *(links(*pages(2000, f"http://h{i}.example")) for i in range(4)), links(*pages(number % 8000))
-    )
+    hosts = [links(*pages(STEPS // 2, f"http://h{i}.example")) for i in range(4)]
+    first, *_ = given(rig, *hosts, links(*pages(7)))
     rig.turn(answer(first))
     excluded = rig.shard.tallies["c"].states[State.EXCLUDED]
     assert STEPS - 10 <= excluded <= STEPS + 10

@@ -131,9 +131,9 @@ def test_eight_failed_probes_end_the_waiting_urls() -> None:
 
 def test_six_hours_end_them_too() -> None:
     gate = RobotsGate("host")
-    row = HostRow(probes={"http://h.example": Probe(2, START, "timeout", "slow")},
-                  robots={"http://h.example": m.RobotsRules(origin="http://h.example", version="v", fetched=0,
-                                                            expires=START + 9 * HOUR, access="disallow_all")})  # fmt: skip
+    origin, expires = "http://h.example", START + 9 * HOUR
+    closed = m.RobotsRules(origin=origin, version="v", fetched=0, expires=expires, access="disallow_all")
+    row = HostRow(probes={origin: Probe(2, START, "timeout", "slow")}, robots={origin: closed})
     assert gate.ask(row, PAGE, START + 6 * HOUR - 1).hold_until == START + 9 * HOUR
     assert gate.ask(row, PAGE, START + 6 * HOUR).unreachable
 
@@ -174,10 +174,11 @@ def test_many_held_urls_hold_the_host() -> None:
 @pytest.mark.parametrize(("status", "access"), [(404, "allow_all"), (301, "allow_all"), (500, "disallow_all")])
 def test_answers_without_rules(status: int, access: str) -> None:
     """A redirect that was not followed to an end counts as unavailable (RFC 9309 §2.3.1.2)."""
-    order = m.FetchOutcome(kind="robots", crawl="c", fingerprint=b"", url=ROBOTS, visit=HOPS, attempt=0,
-                           result="redirected" if status < 400 else "failed", status=status,
-                           robots_rules=None if status != 404 else m.RobotsRules(origin="", version="", fetched=0,
-                                                                                 expires=9, access="allow_all"))  # fmt: skip
+    found = m.RobotsRules(origin="", version="", fetched=0, expires=9, access="allow_all") if status == 404 else None
+    order = m.FetchOutcome(
+        kind="robots", crawl="c", fingerprint=b"", url=ROBOTS, visit=HOPS, attempt=0, status=status,
+        result="redirected" if status < 400 else "failed", robots_rules=found,
+    )  # fmt: skip
     changes = RobotsGate("host").answered(HostRow(), order, "http://h.example", START)
     assert changes["robots"]["http://h.example"].access == access
     assert changes["robots"]["http://h.example"].origin == "http://h.example"
