@@ -257,7 +257,12 @@ class FetcherStage:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = mark
-        self._timer = self._loop.call_later(max(0.0, mark - now()), self._pump)
+        self._timer = self._loop.call_later(max(0.0, mark - now()), self._time_has_come)
+
+    def _time_has_come(self) -> None:
+        """The timer fired, perhaps a little early: then it is set again."""
+        self._timer, self._timer_at = None, FOREVER
+        self._pump()
 
     def _watch(self) -> None:
         """An owner that is not confirmed ends its requests: another one may be about to start its own."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from agents import holdings
+from agents.fetcher import LOOK
 from agents.io.http import now
 from tests.unit.agents.stand import A, B, many, order, page, stand
 
@@ -232,3 +233,15 @@ async def test_a_drain_does_not_wait_for_ever():
         (outcome,) = it.delivery.outcomes()
         assert (outcome.result, outcome.reason) == ("deferred", "draining")
         assert [request.status for request in outcome.requests] == [0]
+
+
+async def test_a_timer_that_fires_early_is_set_again(monkeypatch):
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+    monkeypatch.setattr(
+        loop, "call_later", lambda delay, *rest, **more: call_later(max(0.0, delay - 0.004), *rest, **more)
+    )
+    async with stand(many(8)) as it:
+        began = now()
+        await it.fetch(*(order(f"http://a.test/p{n}", delay=0.1) for n in range(8)))
+        assert now() - began < 7 * 0.1 + 3 * LOOK  # each of the seven waits would last until the next look
