@@ -27,7 +27,7 @@ from tests.sites.crawling import FYKE
 from tests.suites import ROOT
 
 SITES = {site.package: site for site in (debian.OPENJDK, debian.POSTGRESQL, debian.BOOST)}
-TIMEOUT = 600.0
+TIMEOUT = 1200.0
 
 
 @dataclass(frozen=True, slots=True)
