@@ -16,6 +16,22 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES = (1e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7)
 
 
+class Count:
+    """Raised in a loop over messages, handed to its counter when somebody looks: a tenth of `Counter.inc`'s cost."""
+
+    __slots__ = ("_counter", "_handed", "number")
+
+    def __init__(self, counter: Counter) -> None:
+        self.number = 0
+        self._counter = counter
+        self._handed = 0
+
+    def hand_over(self) -> None:
+        """Bring the counter up to date."""
+        self._counter.inc(self.number - self._handed)
+        self._handed = self.number
+
+
 class StreamMetrics:
     """What flows through a worker. `topic` is without prefix, `stage` the name of the consumer group without it."""
 
@@ -132,6 +148,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._counts: list[Count] = []
+
+    def count(self, counter: Counter) -> Count:
+        """A number of a hot loop that stands behind a counter."""
+        self._counts.append(Count(counter))
+        return self._counts[-1]
 
     @cached_property
     def streams(self) -> StreamMetrics:
@@ -160,4 +182,6 @@ class Metrics:
 
     def text(self) -> bytes:
         """All of them in the Prometheus text format (0.0.4)."""
+        for count in self._counts:
+            count.hand_over()
         return generate_latest(self.registry)

@@ -196,7 +196,7 @@ class BatchConsumer(driver.Consumer):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.feed = Feed(ThreadSource(self._thread, self._settled), self.app.port)
-        self._done: dict[FaustTP, int] = {}
+        self._done: dict[Any, int] = {}
         self._unclaimed: set[FaustTP] = set()  # of the assignment: without a committed offset when it came
 
     def _new_consumer_thread(self) -> BatchThread:
@@ -242,7 +242,8 @@ class BatchConsumer(driver.Consumer):
 
     def advance(self, tp: TP, position: int) -> None:
         """All before `position` is done. Positions of a partition only grow within a generation."""
-        self._done[FaustTP(*tp)] = position
+        if tp in self._done:  # since the rewind; a plain tuple is equal to the key that is there
+            self._done[tp] = position
 
     def _filter_tps_with_pending_acks(self, topics: Any = None) -> Iterator[FaustTP]:
         return iter([tp for tp in self._done if topics is None or tp in topics or tp.topic in topics])

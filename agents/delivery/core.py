@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agents.delivery.shards import Shards
     from agents.delivery.stage import Batch
     from streams.app import StageApp
-    from streams.metrics import Metrics
+    from streams.metrics import Count, Metrics
     from streams.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Delivery:
         self._producer = producer
         self._shards = shards
         self._name = name
-        self._counters: dict[Topic, tuple[Any, Any]] = {}
+        self._sent: dict[str, tuple[Count, Count]] = {}
         self._unreadable = 0
 
     def partitions(self, topic: Topic) -> int:
@@ -172,12 +172,14 @@ class Delivery:
         """
         return self.app.confirmed_at()
 
-    def _count(self, topic: Topic, messages_out: int, bytes_out: int) -> None:
-        counters = self._counters.get(topic)
-        if counters is None:
-            streams = self.metrics.streams
-            labels = (self._name, topic.name)
-            counters = streams.messages_out.labels(*labels), streams.bytes_out.labels(*labels)
-            self._counters[topic] = counters
-        counters[0].inc(messages_out)
-        counters[1].inc(bytes_out)
+    def _count(self, topic: Topic, number: int, size: int) -> None:
+        counts = self._sent.get(topic.name)  # by name: a dataclass is hashed field by field
+        if counts is None:
+            streams, labels = self.metrics.streams, (self._name, topic.name)
+            counts = (
+                self.metrics.count(streams.messages_out.labels(*labels)),
+                self.metrics.count(streams.bytes_out.labels(*labels)),
+            )
+            self._sent[topic.name] = counts
+        counts[0].number += number
+        counts[1].number += size

@@ -43,6 +43,7 @@ class Producer:
         self._failed = failed
         self._partitions: dict[str, int] = {}
         self._largest = {self.name(topic): self._limit(topic) - _SPARE for topic in ALL}
+        self._routes = {topic.name: (self.name(topic), self.largest(topic)) for topic in ALL}
         self._kafka: Any = None
 
     def name(self, topic: Topic) -> str:
@@ -96,8 +97,8 @@ class Producer:
         self, topic: Topic, value: bytes | None, *, key: bytes | None, partition: int, headers: Headers = ()
     ) -> asyncio.Future[RecordMetadata]:
         """Enqueue one message; await the future before acking what it came from. Raises `MessageError` if too large."""
-        name = self.name(topic)
-        _check_size(name, self._largest[name], key, value, headers)
+        name, largest = self._routes[topic.name]  # by name: a dataclass is hashed field by field
+        _check_size(name, largest, key, value, headers)
         try:
             future: asyncio.Future[RecordMetadata] = await self._kafka.send(
                 name, value, key, partition=partition, headers=list(headers)
@@ -150,6 +151,8 @@ class Producer:
 
 
 def _check_size(topic: str, largest: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-    size = len(key or b"") + len(value or b"") + sum(len(name) + len(text) for name, text in headers)
+    size = len(key or b"") + len(value or b"")
+    for name, text in headers:
+        size += len(name) + len(text)
     if size > largest:
         raise MessageError("message too large", f"{size} bytes for {topic}, which takes {largest}")

@@ -29,7 +29,7 @@ class Shards:
         self._ackers: dict[Shard, Acker] = {}
         streams = metrics.streams
         self._rebalances = streams.rebalances.labels(stage.name)
-        self._acked = streams.acked.labels(stage.name)
+        self._acked = metrics.count(streams.acked.labels(stage.name))
         streams.assigned.labels(stage.name).set_function(lambda: len(self._ackers))
         streams.in_flight.labels(stage.name).set_function(lambda: self.in_flight)
         self._counters = {
@@ -111,7 +111,7 @@ class Shards:
     def _mover(self, tp: TP) -> Callable[[int, int], None]:
         def moved(before: int, position: int) -> None:
             self.progress += 1
-            self._acked.inc(position - before)
+            self._acked.number += position - before
             self.advance(tp, position)
 
         return moved
