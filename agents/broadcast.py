@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from streams.codecs import decode, encode
+from streams.codecs import CRAWL_ID, decode, encode
 from streams.errors import MessageError
 from streams.messages import DEFAULT_CRAWL, CrawlCounts, CrawlDefinition, Progress
 from streams.settings import Settings
@@ -15,6 +15,9 @@ from streams.topics import CRAWLS, PROGRESS, Topic
 
 DEFAULT_DEFINITION = CrawlDefinition(id=DEFAULT_CRAWL, endless=True, depth=0)
 """The crawl of seeds that name none: fetches exactly what is produced."""
+
+KEPT = 100
+"""Unreadable records that are kept until somebody reports them."""
 
 Send = Callable[[Topic, bytes, bytes], Awaitable[None]]
 """Sends value under key to partition 0 of a topic and returns when it is durable."""
@@ -36,17 +39,15 @@ class Crawls(Mapping[str, CrawlDefinition]):
         return len(self._definitions)
 
     def fold(self, record: ConsumerRecord) -> None:
-        """Take one record of `crawls`; what cannot be read is left to `fyke doctor`, it has no reader to wait for."""
+        """Take one record of `crawls`. Raises `MessageError`, or `NewerSchemaError`."""
         crawl_id = (record.key or b"").decode("utf-8", "replace")
         if record.value is None:
             self._definitions.pop(crawl_id, None)
+            self._definitions.setdefault(DEFAULT_CRAWL, DEFAULT_DEFINITION)
             return
-        try:
-            definition = decode(CrawlDefinition, record.value)
-        except MessageError:
-            return
-        if definition.id != crawl_id:
-            return
+        definition = decode(CrawlDefinition, record.value)
+        if definition.id != crawl_id or not CRAWL_ID.match(crawl_id):
+            raise MessageError(f"the key {crawl_id!r} must be the crawl's id, which is {definition.id!r}")
         known = self._definitions.get(crawl_id)
         if known is None or known is DEFAULT_DEFINITION or definition.version > known.version:
             self._definitions[crawl_id] = definition
@@ -56,11 +57,10 @@ class Board(dict[int, Progress]):
     """The newest progress of each shard."""
 
     def fold(self, record: ConsumerRecord) -> None:
-        """Take one record of `progress`."""
-        try:
-            progress = decode(Progress, record.value)
-        except MessageError:
-            return
+        """Take one record of `progress`. Raises `MessageError`, or `NewerSchemaError`."""
+        if record.value is None:
+            return  # deleted: the shard will say more
+        progress = decode(Progress, record.value)
         known = self.get(progress.shard)
         if known is None or progress.epoch >= known.epoch:
             self[progress.shard] = progress
@@ -98,16 +98,20 @@ def _added(parts: Iterator[dict[str, int]]) -> dict[str, int]:
 
 
 class Broadcast:
-    """Reads `crawls` (and `progress` where asked) from the beginning and stays with them. Belongs to no group."""
+    """Reads `crawls` (and `progress` where asked) from the beginning and stays with them. Belongs to no group.
+
+    `unreadable`: records that could not be read, with the reason; the first ones, for whoever reports them.
+    """
 
     def __init__(self, bootstrap: str, settings: Settings, *, progress: bool = False) -> None:
         self.crawls = Crawls()
         self.board = Board()
         self._bootstrap = bootstrap
         self._prefix = settings.kafka.prefix
-        self._folds = {self._prefix + CRAWLS.name: self.crawls.fold}
+        self.unreadable: asyncio.Queue[tuple[Topic, ConsumerRecord, str]] = asyncio.Queue(KEPT)
+        self._folds = {self._prefix + CRAWLS.name: (CRAWLS, self.crawls.fold)}
         if progress:
-            self._folds[self._prefix + PROGRESS.name] = self.board.fold
+            self._folds[self._prefix + PROGRESS.name] = (PROGRESS, self.board.fold)
         self._partitions = [TopicPartition(name, 0) for name in self._folds]
         self._task: asyncio.Task[None] | None = None
         self._consumer: AIOKafkaConsumer | None = None
@@ -136,20 +140,36 @@ class Broadcast:
         """Return when everything that is in the topics now has been folded. Raises what ended the reading."""
         if self._consumer is None or self._task is None:
             raise RuntimeError("start() first")
-        consumer, task = self._consumer, self._task
+        consumer = self._consumer
         ends = await consumer.end_offsets(self._partitions)
         while any(self._folded.get(partition, -1) < end for partition, end in ends.items()):
-            if task.done():
-                task.result()
+            self.check()
             await asyncio.sleep(0.005)
+
+    def check(self) -> None:
+        """Raise what ended the reading, such as `NewerSchemaError`, if it has ended: nothing here is news any more."""
+        if self._task is not None and self._task.done():
+            self._task.result()
+
+    async def ended(self) -> None:
+        """Return when the reading is stopped. Raises what ended it."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+            if not self._task.cancelled():
+                self._task.result()
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
         while True:
             # Positions, not offsets of records: a compacted topic may end in a gap.
             self._folded = {partition: await consumer.position(partition) for partition in self._partitions}
             for partition, records in (await consumer.getmany(timeout_ms=500)).items():
+                topic, fold = self._folds[partition.topic]
                 for record in records:
-                    self._folds[partition.topic](record)
+                    try:
+                        fold(record)
+                    except MessageError as error:
+                        if not self.unreadable.full():
+                            self.unreadable.put_nowait((topic, record, error.reason))
 
 
 async def publish(

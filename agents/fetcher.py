@@ -23,7 +23,8 @@ from streams.errors import MessageError, NewerSchemaError
 from streams.messages import CrawlDefinition, FetchOrder, FetchOutcome
 from streams.policy.dispatch import Begin, Dispatcher, Waiting
 from streams.policy.politeness import FOREVER, Limits
-from streams.topics import FETCHES, PAGES, Topic
+from streams.policy.urls import parse
+from streams.topics import FETCHES, INBOX, PAGES, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -168,12 +169,21 @@ class FetcherStage:
 
     async def _read(self, batch: Batch, record: ConsumerRecord) -> FetchOrder | None:
         try:
-            return decode(FetchOrder, record.value)
+            order = decode(FetchOrder, record.value)
+            self._check_order(order)
+            return order
         except NewerSchemaError as error:
             self._delivery.fatal(error)
         except MessageError as error:
             await self._delivery.unreadable(batch, record, error.reason)
             return None
+
+    def _check_order(self, order: FetchOrder) -> None:
+        """A foreign order whose request or outcome could go nowhere: `MessageError`."""
+        if not 0 <= order.shard < self._delivery.partitions(INBOX):
+            raise MessageError(f"there is no shard {order.shard}")
+        if parse(order.url) != order.url:
+            raise MessageError(f"not a URL as it goes on the wire: {order.url[:200]}")
 
     def _admit(self, order: FetchOrder, slot: Slot, partition: int, holding: Holding, *, old: bool) -> None:
         key = key_of(order)

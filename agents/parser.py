@@ -137,6 +137,7 @@ class ParserStage:
         for record in records:
             try:
                 page = codecs.decode_page_headers(record.headers)
+                self._check_shard(page)
             except NewerSchemaError as error:
                 self._delivery.fatal(error)
             except MessageError as error:
@@ -155,6 +156,11 @@ class ParserStage:
             limit_computation(0)
         self._metrics.pages.labels("parsed").inc(len(turn.records))
         self._metrics.links.labels("sent").inc(turn.links.sent)
+
+    def _check_shard(self, page: PageHeaders) -> None:
+        """Its outcome could go nowhere: `MessageError`."""
+        if not 0 <= page.shard < self._delivery.partitions(INBOX):
+            raise MessageError(f"page headers: there is no shard {page.shard}")
 
     async def _definition(self, page: PageHeaders) -> CrawlDefinition | None:
         """The page's crawl, at least as new as it was when the page was fetched; None if nobody defined it."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from agents.broadcast import Broadcast
 from agents.clock import BrokerClock
+from agents.delivery import Batch
 from agents.delivery.runner import StageRunner
 from agents.ending import Ending
 from agents.frontier import FrontierStage
@@ -21,6 +22,8 @@ from agents.intake import IntakeStage
 from agents.io.admin import Admin
 from agents.io.endpoints import endpoints, skew_check
 from agents.io.logs import limit_libraries
+from agents.io.seeds import Writer
+from agents.reporting import Reporting
 from agents.trimming import Trimming
 from streams.metrics import Metrics
 from streams.state.recovery import RowTables
@@ -28,7 +31,9 @@ from streams.state.table import RowTable
 from streams.topics import INBOX, Topic
 
 if TYPE_CHECKING:
-    from agents.delivery import Batch, Delivery, Stage
+    from aiokafka import ConsumerRecord
+
+    from agents.delivery import Delivery, Stage
     from streams.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -130,20 +135,26 @@ class Worker:
             self._broadcast = Broadcast(self.bootstrap, self.settings, progress=progress)
             self.stack.push_async_callback(self._broadcast.stop)
             await self._broadcast.start()
+            self.background.append(asyncio.create_task(self._broadcast.ended(), name="broadcast"))
         return self._broadcast
 
     async def _look_after(self, frontier: FrontierStage, runner: StageRunner, broadcast: Broadcast) -> None:
-        """What the owner of shards does beside their turns: announce ends, trim what is taken."""
+        """What the owner of shards does beside their turns: ends, trimming, reports on what is broken."""
 
         async def send(topic: Topic, key: bytes, value: bytes) -> None:
             await (await runner.delivery.send(topic, value, key=key, partition=0))
 
+        async def report(topic: Topic, record: ConsumerRecord, reason: str) -> None:
+            await runner.delivery.unreadable(Batch(topic.name, 0, 0, [record]), record, reason)
+
         await frontier.started.wait()
         shards = runner.delivery.partitions(INBOX)
+        writer = Writer(self.bootstrap, self.settings)  # only to commit: needs no connection of its own
         async with Admin(self.bootstrap, self.settings) as admin:
             await asyncio.gather(
                 Ending(broadcast, admin, self.clock, send, shards, frontier.shards).run(),
                 Trimming(admin, frontier.shards).run(),
+                Reporting(broadcast, admin, writer, report, frontier.shards).run(),
             )
 
 

@@ -40,6 +40,8 @@ PUBLIC: dict[str, type] = {
 CRAWL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")  # RFC 9110 §5.6.2 token
 _SEED_BYTES = 64 * 1024
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises; RecursionError: thousands of brackets in brackets."""
 
 
 def json_schema(name: str) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def decode(kind: type[T], data: bytes | None) -> T:
     """Read one internal message of `kind`. Raises `MessageError`, or `NewerSchemaError` for a newer release's."""
     try:
         message: T = _decoders[kind].decode(data or b"")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise _unreadable(data, error) from None
     _check_version(message, kind.__name__)
     return message
@@ -61,11 +63,16 @@ def decode_inbox(data: bytes | None) -> m.Inbox:
     """Read one message of `inbox`; errors as in `decode`."""
     try:
         message = _inbox.decode(data or b"")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise _unreadable(data, error) from None
     _check_version(message, "inbox")
-    if isinstance(message, m.Links) and len(message.fingerprints) != 16 * len(message.urls):
-        raise MessageError("links and fingerprints differ in number")
+    if isinstance(message, m.Links):
+        if len(message.fingerprints) != 16 * len(message.urls):
+            raise MessageError("links and fingerprints differ in number")
+    else:
+        items = (message,) if isinstance(message, m.Command) else message.items
+        if any(len(item.fingerprint) != 16 for item in items):
+            raise MessageError("a fingerprint is not 16 bytes")
     return message
 
 
@@ -73,21 +80,21 @@ def _unreadable(data: bytes | None, error: Exception) -> MessageError | NewerSch
     """A newer release may have written what this one cannot read: say so instead of dropping it."""
     try:
         schema = _probe.decode(data or b"").schema
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except _UNREADABLE:
         schema = 0
-    if schema > m.SCHEMA:
+    if schema > m.NEWEST:
         return _newer(schema, "message")
     return MessageError("empty message" if not data else str(error))
 
 
 def _check_version(message: Any, name: str) -> None:
-    if message.schema > m.SCHEMA:
+    if message.schema > m.NEWEST:
         raise _newer(message.schema, name)
 
 
 def _newer(schema: int, name: str) -> NewerSchemaError:
     return NewerSchemaError(
-        f"a {name} has schema {schema}, this release reads up to {m.SCHEMA}",
+        f"a {name} has schema {schema}, this release reads up to {m.NEWEST}",
         "A newer release wrote it: upgrade this worker. Nothing was skipped.",
     )
 
@@ -111,7 +118,7 @@ def split_seeds(data: bytes | None) -> tuple[list[bytes], bool]:
         return [text], False
     try:
         return [bytes(part).strip() for part in _seeds.decode(text)], True
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise MessageError(str(error)) from None
 
 
@@ -129,7 +136,7 @@ def decode_seed(data: bytes) -> m.Seed:
     if data[:1] in (b"{", b'"'):
         try:
             seed = _seed.decode(data) if data[:1] == b"{" else m.Seed(url=msgspec.json.decode(data, type=str))
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             raise MessageError(str(error)) from None
     else:
         seed = m.Seed(url=_bare_url(data))
@@ -149,8 +156,8 @@ def _bare_url(data: bytes) -> str:
 
 def check_seed(seed: m.Seed) -> None:
     """Raise `MessageError` where a seed breaks a limit of the contract."""
-    if seed.schema > m.SCHEMA:
-        raise MessageError(f"schema {seed.schema} is newer than {m.SCHEMA}")
+    if seed.schema > m.NEWEST:
+        raise MessageError(f"schema {seed.schema} is newer than {m.NEWEST}")
     if not CRAWL_ID.match(seed.crawl):
         raise MessageError("crawl must be 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or digit")
     if not 0 <= seed.priority <= 9:
@@ -159,9 +166,20 @@ def check_seed(seed: m.Seed) -> None:
         raise MessageError("depth must be 0 to 1,000,000")
     if seed.meta is not None and len(encode(seed.meta)) > m.META_LIMIT:
         raise MessageError(f"meta is at most {m.META_LIMIT} bytes")
+    if _depth(seed.meta) > m.META_DEPTH:
+        raise MessageError(f"meta is nested at most {m.META_DEPTH} levels deep")
     for name, value in seed.headers.items():
         if not _HEADER_NAME.match(name) or any(c in value for c in "\r\n\0"):
             raise MessageError(f"header {name!r} is not valid")
+
+
+def _depth(value: Any) -> int:
+    """How deep arrays and objects are nested: 0 for a plain value. What one reader can decode, all must."""
+    depth, level = 0, [value]
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        level = [part for item in level for part in (item.values() if isinstance(item, dict) else item)]
+    return depth
 
 
 _page_fields = {field.name: field for field in msgspec.structs.fields(m.PageHeaders)}
@@ -189,7 +207,7 @@ def decode_page_headers(headers: Any) -> m.PageHeaders:
     """Read the headers of one record of `pages`. Raises `MessageError`, or `NewerSchemaError`."""
     try:
         page = msgspec.convert(_page_values(headers), m.PageHeaders)
-    except (ValueError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+    except (*_UNREADABLE, ValueError, TypeError, AttributeError) as error:
         _check_page_schema(headers)  # a newer release may write the others in ways that this one cannot read
         raise MessageError(f"page headers: {error}") from None
     _check_version(page, "page")
@@ -214,5 +232,5 @@ def _page_values(headers: Any) -> dict[str, Any]:
 
 def _check_page_schema(headers: Any) -> None:
     schema = next((raw for name, raw in headers if name == "schema"), None) or b""
-    if schema.isdigit() and int(schema) > m.SCHEMA:
+    if schema.isdigit() and int(schema) > m.NEWEST:
         raise _newer(int(schema), "page")

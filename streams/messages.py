@@ -7,14 +7,18 @@ never renamed or removed; readers ignore fields they do not know. Times are inte
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 SCHEMA = 1
 """The schema number this release writes, for every kind of message."""
 
+NEWEST = 1
+"""The newest one it reads: a new format is read one release before it is written."""
+
 META_LIMIT = 4096
+META_DEPTH = 32
 LINKS_IN_RECORD = 1000
 PACK_BYTES = 512 * 1024
 PACK_ITEMS = 2000
@@ -33,6 +37,10 @@ OrderKind = Literal["page", "robots"]
 RequestKind = Literal["page", "robots", "redirect", "retry"]
 CrawlState = Literal["open", "sealed", "paused", "ended"]
 ScopeMode = Literal["host", "domain", "prefix", "any"]
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
 
 
 def _written() -> int:
@@ -58,7 +66,7 @@ class Seed(Message, frozen=True, kw_only=True, omit_defaults=True):
     depth: int = 0  # the depth at which this URL enters the crawl
     refetch: bool = False  # open a new visit even if it was visited within `seen_ttl`
     headers: dict[str, str] = {}  # sent with the request for this URL only
-    meta: Any = None  # any JSON, <= META_LIMIT bytes, given back in page, record and failure
+    meta: Any = None  # any JSON, <= META_LIMIT bytes and META_DEPTH levels, given back in page, record and failure
     traceparent: str = ""
 
 
@@ -311,21 +319,21 @@ class CrawlDefinition(Message, frozen=True, kw_only=True, omit_defaults=True):
     """What a crawl is (topic `crawls`, compacted). An update must carry the next `version`; others are ignored."""
 
     id: str
-    version: int = 1
+    version: Count = 1
     state: CrawlState = "open"
     endless: bool = False
     scope: Scope = Scope()
-    depth: int | None = None  # links are followed up to this depth; None: no limit
-    limit: int | None = None  # pages
+    depth: Natural | None = None  # links are followed up to this depth; None: no limit
+    limit: Natural | None = None  # pages
     deadline: int | None = None  # broker time after which nothing more is released
-    seen_ttl: float = 72 * 3600.0
-    delay: float = 0.5
-    parallelism: int = 2
+    seen_ttl: Seconds = 72 * 3600.0
+    delay: Seconds = 0.5
+    parallelism: Count = 2
     robots: bool = True
     user_agent: str = ""
-    max_body: int = 0
-    attempts: int = 5
-    max_redirects: int = 10
+    max_body: Natural = 0
+    attempts: Count = 5
+    max_redirects: Natural = 10
     seal: dict[int, int] | None = None  # end offsets of `urls` by partition: the last seeds stand before them
     created: int = 0
     ended: int = 0

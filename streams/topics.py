@@ -9,6 +9,8 @@ from zlib import crc32
 HOUR = 3600 * 1000
 DAY = 24 * HOUR
 FOREVER = -1
+SMALL_MESSAGE = 1_048_588
+"""Bytes of the largest batch that a broker takes by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,10 @@ class Topic:
     stamped: bool = False  # the broker's time on every record instead of the producer's
 
     def configs(self, max_message: int) -> dict[str, str]:
-        """Topic settings for the broker; `max_message` in bytes applies to topics that carry bodies."""
+        """Topic settings for the broker; `max_message` in bytes applies to topics that carry bodies.
+
+        The others take what a broker takes by default, also where its own default was raised.
+        """
         settings: dict[str, str] = {"cleanup.policy": self.cleanup}
         if self.cleanup == "compact":
             settings |= {"min.compaction.lag.ms": str(HOUR), "delete.retention.ms": str(7 * DAY)}
@@ -35,8 +40,7 @@ class Topic:
             settings["retention.ms"] = str(self.retention)
         if self.stamped:
             settings["message.timestamp.type"] = "LogAppendTime"
-        if self.large:
-            settings["max.message.bytes"] = str(max_message)
+        settings["max.message.bytes"] = str(max_message if self.large else SMALL_MESSAGE)
         return settings
 
 

@@ -7,6 +7,7 @@ import base64
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -37,7 +38,7 @@ FATAL = 70
 
 _EVIDENCE = 64 * 1024
 _LOUD = 10
-"""Unreadable messages a process logs; all of them are counted in its metrics."""
+"""Unreadable messages of a topic that a stage logs; all of them are counted in its metrics."""
 
 
 def die(error: BaseException) -> NoReturn:
@@ -61,7 +62,7 @@ class Delivery:
         self._shards = shards
         self._name = name
         self._sent: dict[str, tuple[Count, Count]] = {}
-        self._unreadable = 0
+        self._unreadable: Counter[str] = Counter()
 
     def partitions(self, topic: Topic) -> int:
         """How many partitions a topic has. Raises `EnvironmentFault` if it does not exist."""
@@ -141,8 +142,8 @@ class Delivery:
         known all the same. A message of `failures` itself is logged and counted: to report it there would never end.
         """
         self.metrics.streams.unreadable.labels(self._name, batch.topic).inc()
-        self._unreadable += 1
-        if self._unreadable <= _LOUD:
+        self._unreadable[batch.topic] += 1
+        if self._unreadable[batch.topic] <= _LOUD:
             log.warning("%s-%d@%d cannot be read: %s", batch.topic, batch.partition, record.offset, reason)
         if batch.topic == FAILURES.name:
             return

@@ -236,7 +236,7 @@ async def connected(settings: Settings) -> AsyncIterator[Client]:
     bootstrap, prefix = settings.kafka.bootstrap, settings.kafka.prefix
     async with Admin(bootstrap, settings) as admin:
         await admin.apply_topics()
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_request_size=settings.kafka.max_message)
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_request_size=2 * settings.kafka.max_message)
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
     await producer.start()
     await consumer.start()
@@ -282,14 +282,17 @@ async def crawls_of(settings: Settings) -> AsyncIterator[Callable[..., Any]]:
             await broadcast.stop()
 
 
-async def until(condition: Callable[[], object], what: str = "it does not happen", seconds: float = PATIENCE) -> None:
+async def until(
+    condition: Callable[[], object], what: str | Callable[[], str] = "it does not happen", seconds: float = PATIENCE
+) -> None:
     """Wait for a condition that no event announces."""
     try:
         async with asyncio.timeout(seconds):
             while not condition():  # noqa: ASYNC110 - nobody sets events for tests
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        raise AssertionError(f"{what} within {seconds:.0f} s") from None
+        said = what if isinstance(what, str) else what()
+        raise AssertionError(f"{said} within {seconds:.0f} s") from None
 
 
 def ends(client: Client, crawl: str) -> list[str]:
