@@ -9,6 +9,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,17 @@ BROKEN: dict[Topic, Sequence[bytes | None]] = {
     PROGRESS: (*EVERYWHERE, b'{"shard": "0"}'),
 }  # fmt: skip
 BROKEN_PAGES: Sequence[list[tuple[str, bytes]]] = (
-    [], [("schema", b"x")], [header for header in page() if header[0] != "end"], [*page(), ("visit", NOT_UTF8)], [*page(), ("headers", NOT_JSON)],
-    [*page(), ("headers", b"5")], [*page(), ("fingerprint", b"zz")], [*page(), ("truncated", b"perhaps")],
-    page(shard=99), page(fingerprint=b"short"),
-)  # fmt: skip
+    [],
+    [("schema", b"x")],
+    [header for header in page() if header[0] != "end"],
+    [*page(), ("visit", NOT_UTF8)],
+    [*page(), ("headers", NOT_JSON)],
+    [*page(), ("headers", b"5")],
+    [*page(), ("fingerprint", b"zz")],
+    [*page(), ("truncated", b"perhaps")],
+    page(shard=99),
+    page(fingerprint=b"short"),
+)
 
 
 async def break_everything(client: Client) -> dict[tuple[str, int, int], bytes]:
@@ -150,9 +158,13 @@ async def test_a_broken_definition_is_reported_once_also_by_a_successor(
     for n in range(3):
         await client.produce(CRAWLS.name, NOT_JSON, key=b"broken-%d" % n, partition=0)
         async with running(service, "frontier"):
-            await until(lambda n=n: len(client.failures()) == n + 1)
+            await until(partial(_count_is, client, n + 1))
             await asyncio.sleep(0.3)
     assert [failure["evidence"]["offset"] for failure in client.failures()] == [0, 1, 2]
+
+
+def _count_is(client: Client, count: int) -> bool:
+    return len(client.failures()) == count
 
 
 async def test_large_messages(web: Site, service: Settings, client: Client) -> None:
