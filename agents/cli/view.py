@@ -137,7 +137,7 @@ def status_line(snapshot: Snapshot, rates: Rates) -> str:
         f"{snapshot.waiting:,} waiting",
         f"{counts.released:,} in flight",
         f"{counts.failed:,} failed",
-        f"{counts.hosts:,} host{'' if counts.hosts == 1 else 's'}",
+        f"{counts.hosts:,} host{'' if counts.hosts == 1 else 's'} with work",
     ]
     left = rates.left(snapshot)
     if left is not None:
@@ -156,7 +156,7 @@ def panel(snapshot: Snapshot, rates: Rates) -> Group:
     grid.add_row("pages", f"{counts.done + counts.fetched:,}", "per second", f"{rates.pages:.1f}")
     grid.add_row("waiting", f"{snapshot.waiting:,}", "in flight", f"{counts.released:,}")
     grid.add_row("failed", f"{counts.failed:,}", "excluded", f"{counts.excluded:,}")
-    grid.add_row("hosts", f"{counts.hosts:,}", "left", f"about {clock(left)}" if left is not None else "")
+    grid.add_row("hosts with work", f"{counts.hosts:,}", "left", f"about {clock(left)}" if left is not None else "")
     title = Text.assemble((snapshot.name, "bold"), "  ", (snapshot.phase, "cyan"), "  ", clock(snapshot.elapsed))
     failures = Text(f"failures: {tallied(counts.failures)}", style="dim") if counts.failures else Text("")
     return Group(title, grid, failures)
@@ -176,7 +176,6 @@ def summary(
         ("pages", f"{counts.done:,}{here} in {clock(seconds)} ({(counts.done - before) / seconds:.1f}/s)"),
         ("failed", _with_classes(counts.failed, counts.failures)),
         ("excluded", _with_classes(counts.excluded, counts.exclusions)),
-        ("hosts", f"{counts.hosts:,}"),
     ]
     if counts.redirected:
         rows.append(("redirected", f"{counts.redirected:,}"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from aiokafka.errors import KafkaError
 
 from streams import codecs, messages
+from streams.errors import FykeError, MessageError
 from streams.topics import FAILURES, Topic
 
 if TYPE_CHECKING:
@@ -42,10 +43,19 @@ _LOUD = 10
 
 
 def die(error: BaseException) -> NoReturn:
-    """Log and end the process at once. What is not acked is read again by its next owner."""
-    log.critical("this worker ends: %s", error, exc_info=error)
+    """Log and end the process at once. What is not acked is read again by its next owner.
+
+    What a person can mend (`FykeError`) ends it with that error's exit code and its text alone: starting again would
+    not help.
+    """
+    if isinstance(error, FykeError) and not isinstance(error, MessageError):
+        log.critical("this worker ends: %s", error)
+        code = int(error.exit_code)
+    else:
+        log.critical("this worker ends: %s", error, exc_info=error)
+        code = FATAL
     logging.shutdown()
-    os._exit(FATAL)
+    os._exit(code)
 
 
 class Delivery:

@@ -50,7 +50,7 @@ def test_plain_lines_come_now_and_then_and_only_if_something_changed():
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
     assert len(lines) == 1
     assert "100 pages" in lines[0]
-    assert "2 hosts" in status_line(Snapshot("a", "crawling", 1.0, COUNTS), Rates())
+    assert "2 hosts with work" in status_line(Snapshot("a", "crawling", 1.0, COUNTS), Rates())
 
 
 def test_the_summary_says_how_it_ended_what_failed_and_where_the_files_are():
@@ -66,7 +66,6 @@ def test_the_summary_says_how_it_ended_what_failed_and_where_the_files_are():
         "  pages      98 in 10.0 s (9.8/s)",
         "  failed     3 (http_status 2, timeout 1)",
         "  excluded   4 (robots 4)",
-        "  hosts      2",
         "  redirected 1",
         "  restarts   1 of worker processes",
         "  records    fyke-out/docs/records.jsonl (97)",
