@@ -46,7 +46,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 def json_schema(name: str) -> dict[str, Any]:
     """The JSON Schema (2020-12) of a public message; KeyError for an unknown name."""
-    return msgspec.json.schema(PUBLIC[name])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | msgspec.json.schema(PUBLIC[name])
 
 
 def decode(kind: type[T], data: bytes | None) -> T:

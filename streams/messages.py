@@ -38,6 +38,10 @@ RequestKind = Literal["page", "robots", "redirect", "retry"]
 CrawlState = Literal["open", "sealed", "paused", "ended"]
 ScopeMode = Literal["host", "domain", "prefix", "any"]
 
+# What `streams.codecs` checks in words of its own stands in the JSON Schema all the same.
+CrawlId = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"})]
+Priority = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 0, "maximum": 9})]
+Depth = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 0, "maximum": 1_000_000})]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
@@ -61,9 +65,9 @@ class Seed(Message, frozen=True, kw_only=True, omit_defaults=True):
     """One URL somebody wants fetched (topic `urls`; the only message outsiders write)."""
 
     url: str
-    crawl: str = DEFAULT_CRAWL
-    priority: int = DEFAULT_PRIORITY  # 0 last … 9 first
-    depth: int = 0  # the depth at which this URL enters the crawl
+    crawl: CrawlId = DEFAULT_CRAWL
+    priority: Priority = DEFAULT_PRIORITY  # 0 last … 9 first
+    depth: Depth = 0  # the depth at which this URL enters the crawl
     refetch: bool = False  # open a new visit even if it was visited within `seen_ttl`
     headers: dict[str, str] = {}  # sent with the request for this URL only
     meta: Any = None  # any JSON, <= META_LIMIT bytes and META_DEPTH levels, given back in page, record and failure
@@ -318,7 +322,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class CrawlDefinition(Message, frozen=True, kw_only=True, omit_defaults=True):
     """What a crawl is (topic `crawls`, compacted). An update must carry the next `version`; others are ignored."""
 
-    id: str
+    id: CrawlId
     version: Count = 1
     state: CrawlState = "open"
     endless: bool = False
