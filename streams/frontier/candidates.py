@@ -87,7 +87,7 @@ class Admission:
         turn.put(command.fingerprint, _next_visit(row, seq, row.depth, row.priority))
 
     def _linked(self, url: str, crawl: str, depth: int, parent: str, seq: int) -> UrlRow:
-        host = politeness_key(url, self.politeness)
+        host = _site(url[: url.find("/", 8)], self.politeness)
         return UrlRow(
             ROW_SCHEMA, State.WAITING, crawl, url, host, 1, 0, depth, DEFAULT_PRIORITY, seq, parent=parent
         )  # fmt: skip
@@ -116,6 +116,12 @@ class Admission:
         again = _next_visit(row, seq, depth, row.priority)
         turn.put(fingerprint, replace(again, parent=parent.url, via=()))
         return False
+
+
+@lru_cache(maxsize=8192)
+def _site(root: str, politeness: PolitenessMode) -> str:
+    """Politeness key of all URLs that begin with `root` (scheme and authority): links share few of them."""
+    return politeness_key(root, politeness)
 
 
 @lru_cache(maxsize=256)

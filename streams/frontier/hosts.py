@@ -9,6 +9,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from streams.frontier.index import QUEUE, queue_prefix, split_queue_entry
 from streams.frontier.rows import HostRow
@@ -38,9 +39,9 @@ class CrawlQueue:
     cursor: bytes = b""
     exhausted: bool = False
 
-    def note(self, entry: bytes, fingerprint: bytes) -> None:
-        """A row was queued in the index under `entry`."""
-        if entry <= self.cursor:
+    def note(self, place: bytes, fingerprint: bytes) -> None:
+        """A row was queued in the index at `place`."""
+        if self.cursor and place <= self.cursor[len(self.prefix) :]:
             self.give_back(fingerprint)  # more urgent than what was read already
         else:
             self.exhausted = False
@@ -61,13 +62,24 @@ class CrawlQueue:
         """The next fingerprint, None when nothing is queued."""
         if self.again:
             return self.again.popleft()
-        if not self.heads and not self.exhausted:
-            entries = store.scan(self.prefix, after=self.cursor, limit=HEADS)
-            self.exhausted = len(entries) < HEADS
-            if entries:
-                self.cursor = entries[-1][0]
-                self.heads = [value for _, value in reversed(entries)]
+        self._read(store)
         return self.heads.pop() if self.heads else None
+
+    def peek(self, store: RowReader, number: int) -> list[bytes]:
+        """Up to `number` of those that are next, so that their rows can be read in one call."""
+        if self.again:
+            return list(islice(self.again, number))
+        self._read(store)
+        return self.heads[-number:]
+
+    def _read(self, store: RowReader) -> None:
+        if self.heads or self.exhausted:
+            return
+        entries = store.scan(self.prefix, after=self.cursor, limit=HEADS)
+        self.exhausted = len(entries) < HEADS
+        if entries:
+            self.cursor = entries[-1][0]
+            self.heads = [value for _, value in reversed(entries)]
 
 
 @dataclass(slots=True, eq=False)
@@ -128,13 +140,22 @@ class HostQueue:
         """When it is to be looked at next; NEVER: not before something else happens to it."""
         if not self.crawls:
             return self._at_rest()
-        if self.robots_out or sum(self.out.values()) >= self._window(now):
+        if self.robots_out or self.room(now) <= 0:
             return NEVER
         if self.unreachable(now):
             return now  # its URLs end at once
         # Only the delay may be anticipated: what the host or its failures ask for must have passed.
         at = max(self.next_at - LOOKAHEAD, self.row.not_before, self.row.breaker.until)
         return max(at, self.parked_until) if len(self.parked) >= PARKED else at
+
+    def room(self, now: int) -> int:
+        """Orders that may still go out. An open breaker closes in time, so it leaves room for the probe only."""
+        limits = self.limits
+        window = 1
+        if phase(self.row.breaker, now) == "closed":
+            ahead = int(LOOKAHEAD / (limits.delay * 1000)) + 1 if limits.delay else limits.parallelism * (WINDOWS - 1)
+            window = limits.parallelism + ahead
+        return window - sum(self.out.values())
 
     def unreachable(self, now: int) -> bool:
         """Whether its hold budget is spent and no probe is due."""
@@ -150,14 +171,6 @@ class HostQueue:
         if self.parked:
             return self.parked_until
         return self.next_at if self.empty else NEVER  # then it is forgotten
-
-    def _window(self, now: int) -> int:
-        """Orders that may be out. An open breaker closes in time, so it narrows the window for the probe only."""
-        if phase(self.row.breaker, now) != "closed":
-            return 1
-        limits = self.limits
-        ahead = int(LOOKAHEAD / (limits.delay * 1000)) + 1 if limits.delay else limits.parallelism * (WINDOWS - 1)
-        return limits.parallelism + ahead
 
 
 class Agenda:

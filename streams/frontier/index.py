@@ -16,7 +16,8 @@ from streams.frontier.rows import URL_KEY, State, UrlRow, decode_url_row
 QUEUE = b"q"
 DUE = b"d"
 UNPARSED = b"f"
-_STATE_NAMES = {state: state.name.lower() for state in State}
+REASONED = (State.FAILED, State.EXCLUDED)
+"""States that are counted by class or rule, too."""
 
 
 def queue_prefix(host: str, crawl: str) -> bytes:
@@ -24,9 +25,14 @@ def queue_prefix(host: str, crawl: str) -> bytes:
     return QUEUE + host.encode() + b"\0" + crawl.encode() + b"\0"
 
 
+def queue_place(row: UrlRow) -> bytes:
+    """Where a waiting row stands in its queue: most urgent first, then in order of arrival."""
+    return ((9 - row.priority << 64) + row.seq).to_bytes(9, "big")
+
+
 def queue_entry(row: UrlRow) -> bytes:
-    """Key of a waiting row's entry: most urgent first, then in order of arrival."""
-    return queue_prefix(row.host, row.crawl) + bytes((9 - row.priority,)) + row.seq.to_bytes(8, "big")
+    """Key of a waiting row's entry."""
+    return queue_prefix(row.host, row.crawl) + queue_place(row)
 
 
 def timed_entry(kind: bytes, at: int, fingerprint: bytes) -> bytes:
@@ -50,11 +56,16 @@ class FrontierIndexer:
 
     version = 1
 
+    def __init__(self) -> None:
+        self._value = b""
+        self._row: UrlRow | None = None
+        self._counters: dict[tuple[str, State, str], tuple[tuple[bytes, int], ...]] = {}
+
     def entries(self, key: bytes, value: bytes) -> Iterable[tuple[bytes, bytes]]:
         """Index entries of a row: none for hosts and for terminal rows."""
         if key[:1] != URL_KEY:
             return ()
-        row = decode_url_row(value)
+        row = self._decoded(value)
         if row.state is State.WAITING:
             if row.due:
                 return ((timed_entry(DUE, row.due, key[1:]), b""),)
@@ -67,8 +78,20 @@ class FrontierIndexer:
         """`crawl NUL state` and, for failures and exclusions, `crawl NUL state:class`."""
         if key[:1] != URL_KEY:
             return ()
-        row = decode_url_row(value)
-        name = f"{row.crawl}\0{_STATE_NAMES[row.state]}"
-        if row.state is State.FAILED or row.state is State.EXCLUDED:
-            return ((name.encode(), 1), (f"{name}:{row.outcome}".encode(), 1))
-        return ((name.encode(), 1),)
+        row = self._decoded(value)
+        reason = row.outcome if row.state in REASONED else ""
+        known = self._counters.get((row.crawl, row.state, reason))
+        if known is None:
+            known = self._counters[row.crawl, row.state, reason] = _counters(row.crawl, row.state, reason)
+        return known
+
+    def _decoded(self, value: bytes) -> UrlRow:
+        """The row of a value; the store asks for entries and counters of one value after the other."""
+        if self._row is None or value is not self._value:
+            self._row, self._value = decode_url_row(value), value
+        return self._row
+
+
+def _counters(crawl: str, state: State, reason: str) -> tuple[tuple[bytes, int], ...]:
+    name = f"{crawl}\0{state.name.lower()}"
+    return ((name.encode(), 1), (f"{name}:{reason}".encode(), 1)) if state in REASONED else ((name.encode(), 1),)

@@ -20,7 +20,7 @@ from streams.frontier.closing import Closing, excluded
 from streams.frontier.due import DueRows
 from streams.frontier.gates import Gates
 from streams.frontier.hosts import Agenda, CrawlQueue, HostQueue, waiting_hosts
-from streams.frontier.index import queue_entry, queue_prefix
+from streams.frontier.index import queue_place, queue_prefix
 from streams.frontier.orders import page_order, robots_key, robots_order
 from streams.frontier.released import Out, Released
 from streams.frontier.robots import HOPS, RobotsGate
@@ -106,24 +106,31 @@ class Release:
         """Something about a host has changed: see when to look at it."""
         self._agenda.put(queue, max(now, queue.at(now)))
 
-    def waits(self, turn: Turn, fingerprint: bytes, row: UrlRow) -> None:
-        """A row was written that waits; its entry will be in the index when the next turn begins."""
-        if fingerprint in self.released:
-            return
-        if row.due and row.crawl not in self._gates.over:
-            self._due.note(row.due, fingerprint)
-        elif row.due:
-            self.give_back(turn, row.host, row.crawl, fingerprint)
-        else:
+    def wait(self, turn: Turn) -> None:
+        """Queue the rows this turn leaves waiting; their entries will be in the index when the next one begins."""
+        hosts: dict[HostQueue, None] = {}
+        for fingerprint, row in turn.changed.items():
+            if row.state is not State.WAITING or fingerprint in self.released:
+                continue
+            if row.due and row.crawl not in self._gates.over:
+                self._due.note(row.due, fingerprint)
+                continue
             queue = self.host(turn, row.host)
-            self._queue(queue, row.crawl).note(queue_entry(row), fingerprint)
-            self._queued(turn, queue, row.crawl)
+            if row.due:
+                self._queue(queue, row.crawl).give_back(fingerprint)
+            else:
+                self._queue(queue, row.crawl).note(queue_place(row), fingerprint)
+            self._closing.queued(queue, row.crawl)
+            hosts[queue] = None
+        for queue in hosts:
+            self.schedule(queue, turn.now)
 
     def give_back(self, turn: Turn, host: str, crawl_id: str, fingerprint: bytes) -> None:
         """A URL waits again that was released, or whose time has come."""
         queue = self.host(turn, host)
         self._queue(queue, crawl_id).give_back(fingerprint)
-        self._queued(turn, queue, crawl_id)
+        self._closing.queued(queue, crawl_id)
+        self.schedule(queue, turn.now)
 
     def answered(self, turn: Turn, out: Out) -> HostQueue:
         """The order of a page is no longer out."""
@@ -210,10 +217,6 @@ class Release:
             self.hosts_by_crawl[crawl_id] += 1
         return found
 
-    def _queued(self, turn: Turn, queue: HostQueue, crawl_id: str) -> None:
-        self._closing.queued(queue, crawl_id)
-        self.schedule(queue, turn.now)
-
     def _emptied(self, queue: HostQueue, crawl_id: str) -> None:
         queue.idle[crawl_id] = queue.crawls.pop(crawl_id)
         self.hosts_by_crawl[crawl_id] -= 1
@@ -297,6 +300,7 @@ class Release:
         if queue.parked and turn.now >= queue.parked_until:
             self._unpark(queue)
         queue.obey(self._limits(queue))
+        self._read_ahead(turn, queue)
         steps = orders = 0
         while queue.crawls and queue.at(turn.now) <= turn.now:
             if orders >= BURST or steps >= STEPS or self.released.room() <= 0:
@@ -315,6 +319,12 @@ class Release:
             if row is not None and self._may_go(turn, fingerprint, row):
                 orders += self._offer(turn, queue, self._crawls[crawl_id], fingerprint, row)
         return steps
+
+    def _read_ahead(self, turn: Turn, queue: HostQueue) -> None:
+        """Read the rows that are likely to be released now in one call."""
+        number = min(BURST, queue.room(turn.now), self.released.room())
+        if number > 1:
+            turn.load(key for pile in queue.crawls.values() for key in pile.peek(self._store, number))
 
     def _may_go(self, turn: Turn, fingerprint: bytes, row: UrlRow) -> bool:
         """Whether the hint that led to a row is right: it waits, its time has come, and no order is out for it."""

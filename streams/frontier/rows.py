@@ -96,23 +96,24 @@ encode_row = _encoder.encode
 def decode_url_row(data: bytes) -> UrlRow:
     """Read a URL row. Raises `NewerSchemaError` for a newer release's."""
     row = _url_decoder.decode(data)
-    _check(row.schema)
+    if row.schema > ROW_SCHEMA:
+        raise _newer(row.schema)
     return row
 
 
 def decode_host_row(data: bytes) -> HostRow:
     """Read a host row; errors as `decode_url_row`."""
     row = _host_decoder.decode(data)
-    _check(row.schema)
+    if row.schema > ROW_SCHEMA:
+        raise _newer(row.schema)
     return row
 
 
-def _check(schema: int) -> None:
-    if schema > ROW_SCHEMA:
-        raise NewerSchemaError(
-            f"the frontier's rows have schema {schema}, this release reads up to {ROW_SCHEMA}",
-            "A newer release wrote them: upgrade this worker. Nothing was changed.",
-        )
+def _newer(schema: int) -> NewerSchemaError:
+    return NewerSchemaError(
+        f"the frontier's rows have schema {schema}, this release reads up to {ROW_SCHEMA}",
+        "A newer release wrote them: upgrade this worker. Nothing was changed.",
+    )
 
 
 def url_key(fingerprint: bytes) -> bytes:

@@ -50,6 +50,7 @@ class Shard:
         `elsewhere`: pages that other shards count for each crawl (for page limits).
         """
         turn = Turn(self._store, self.tallies, now)
+        turn.load(item.fingerprint for _, message in inbox for item in _items(message))
         for offset, message in inbox:
             self._apply(turn, offset, message)
             self.position = offset + 1
@@ -58,10 +59,7 @@ class Shard:
         self._release.overdue(turn)
         if self.position >= self.backlog:
             self._release.run(turn, elsewhere)
-        # After the release: these entries are in the index only once this turn is durable.
-        for fingerprint, row in turn.changed.items():
-            if row.state is State.WAITING:
-                self._release.waits(turn, fingerprint, row)
+        self._release.wait(turn)
         if inbox or turn.changed or turn.orders:
             self.changes += 1
         return turn
@@ -103,7 +101,6 @@ class Shard:
                     self._admission.command(turn, message, seq)
 
     def _outcomes(self, turn: Turn, message: m.Outcomes) -> None:
-        turn.load(item.fingerprint for item in message.items)
         for outcome in message.items:
             if isinstance(outcome, m.ParseOutcome):
                 self._parsed(turn, outcome)
@@ -184,3 +181,8 @@ class Shard:
                 continue
             released.answer(fingerprint, out.visit, out.attempt)
             self._release.answered(turn, out)
+
+
+def _items(message: m.Inbox) -> Sequence[m.Candidate | m.FetchOutcome | m.ParseOutcome]:
+    """What names one URL each; a pack of links is read on its own."""
+    return message.items if isinstance(message, m.Outcomes | m.Candidates) else ()

@@ -9,15 +9,15 @@ from streams.frontier.rows import State, UrlRow
 from streams.messages import CrawlCounts
 
 
-def _zeros() -> dict[State, int]:
-    return dict.fromkeys(State, 0)
+def _zeros() -> list[int]:
+    return [0] * len(State)
 
 
 @dataclass(slots=True)
 class Tally:
     """One crawl's numbers. `activity` and `duplicates` live as long as the owner; the rest is derived from rows."""
 
-    states: dict[State, int] = field(default_factory=_zeros)
+    states: list[int] = field(default_factory=_zeros)
     failures: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     exclusions: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     activity: int = 0

@@ -16,8 +16,9 @@ NOW = 1_000_000
 
 def gates(crawls: dict[str, Any], elsewhere: int = 0, **numbers: int) -> Gates:
     tallies = Tallies()
-    states = {State.WAITING: 1, State.DONE: 0, **{State[n.upper()]: v for n, v in numbers.items() if n != "released"}}
-    tallies["c"].states.update(states)
+    for name, number in {"waiting": 1, **numbers}.items():
+        if name != "released":
+            tallies["c"].states[State[name.upper()]] = number
     tallies["c"].released = numbers.get("released", 0)
     found = Gates(crawls, tallies)
     found.look(NOW, {"c": elsewhere, "other": 99})

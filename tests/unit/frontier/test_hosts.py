@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streams.frontier.hosts import HEADS, LOOKAHEAD, NEVER, PARKED, Agenda, CrawlQueue, HostQueue, waiting_hosts
-from streams.frontier.index import queue_entry, queue_prefix
+from streams.frontier.index import queue_place, queue_prefix
 from streams.frontier.rows import HostRow, State, UrlRow, encode_row, url_key
 from streams.policy.politeness import Limits
 from streams.policy.retry import Breaker
@@ -52,7 +52,7 @@ def test_a_row_queued_meanwhile_is_not_missed(read: int) -> None:
     queue = queue_of(store, *numbers)
     taken = [queue.pop(store) for _ in range(read)]
     for number, priority in ((9, 5), (500, 5), (501, 9), (502, 0)):
-        queue.note(queue_entry(put(store, number, priority=priority)), fp(number))
+        queue.note(queue_place(put(store, number, priority=priority)), fp(number))
     rest = drain(queue, store)
     expected = {*numbers, 9, 500, 501, 502} - {int.from_bytes(found, "big") for found in taken if found}
     assert set(rest) == expected
@@ -69,6 +69,18 @@ def test_what_is_given_back_comes_first_in_order_of_its_return() -> None:
     queue.give_back(first)
     queue.push(fp(7))
     assert drain(queue, store) == [7, 2, 1, 3]
+
+
+def test_peeking_shows_what_is_next_and_takes_nothing() -> None:
+    store = MemoryStore()
+    queue = queue_of(store, 1, 2, 3)
+    assert queue.peek(store, 2) == [fp(2), fp(1)]
+    queue.give_back(fp(8))
+    queue.give_back(fp(9))
+    assert queue.peek(store, 1) == [fp(8)]
+    assert queue.peek(store, 9) == [fp(8), fp(9)]
+    assert drain(queue, store) == [8, 9, 1, 2, 3]
+    assert queue.peek(store, 9) == []
 
 
 def test_pushing_back_what_was_popped_changes_nothing() -> None:

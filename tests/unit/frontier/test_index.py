@@ -60,8 +60,10 @@ def test_two_values_by_turns_are_not_mixed_up() -> None:
 
 
 def test_entries_sort_by_urgency_then_arrival() -> None:
-    order = [with_(priority=9, seq=900), with_(priority=5, seq=255), with_(seq=256), with_(seq=1 << 40),
-             with_(priority=0, seq=1)]  # fmt: skip
+    order = [
+        with_(priority=9, seq=0), with_(priority=9, seq=900), with_(priority=9, seq=(1 << 64) - 1),
+        with_(priority=5, seq=255), with_(seq=256), with_(seq=1 << 40), with_(priority=0, seq=1),
+    ]  # fmt: skip
     assert all(queue_entry(a) < queue_entry(b) for a, b in pairwise(order))
 
 
