@@ -45,7 +45,7 @@ def test_it_stands_before_the_libraries_own_loggers(caplog: pytest.LogCaptureFix
     try:
         assert logger.filters.count(limit) == 1
         assert len(logger.filters) == 1
-        with caplog.at_level(logging.ERROR):
+        with caplog.at_level(logging.ERROR, logger="aiokafka.cluster"):
             for number in range(50):
                 logger.error("Topic %s not found in cluster metadata", number)
         assert len(caplog.records) == 2
