@@ -168,11 +168,18 @@ class Admin:
 
     async def committed(self, group: str, topic: str) -> dict[int, int]:
         """What the group has committed (the next offset it reads), by partition; without one: absent."""
-        full = self._name(topic)
-        found = await self._try(
-            f"read the offsets of group {self._name(group)}",
-            lambda: self._client.list_consumer_group_offsets(self._name(group)),
-        )
+        full, group_id = self._name(topic), self._name(group)
+
+        async def ask() -> dict[Any, Any]:
+            found: dict[Any, Any] = await self._client.list_consumer_group_offsets(group_id)
+            if not found:  # there are none; or the coordinator does not know yet, which aiokafka does not tell
+                (answer,) = await self._client.describe_consumer_groups([group_id])
+                for code, *_ in answer.groups:
+                    _raise_for(code, None)
+                found = await self._client.list_consumer_group_offsets(group_id)
+            return found
+
+        found = await self._try(f"read the offsets of group {group_id}", ask)
         return {tp.partition: at.offset for tp, at in found.items() if tp.topic == full and at.offset >= 0}
 
     async def lag(self, group: str, topic: str) -> dict[int, int]:

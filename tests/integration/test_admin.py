@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from agents.io.admin import Admin
 from streams import topics
 from streams.errors import EnvironmentFault
 from streams.settings import Settings
-from tests.kafka import TestBroker, settings_for
+from tests.kafka import TestBroker, own_broker, settings_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
@@ -122,6 +123,25 @@ async def test_lag_counts_what_a_group_has_yet_to_commit(broker: TestBroker) -> 
         assert await admin.lag("frontier", "inbox") == {0: 1, 1: 0, 2: 2, 3: 0}
         assert await admin.trim("inbox", {}) == {}
         assert await admin.end_offsets("nothing") == {}
+
+
+async def test_a_coordinator_that_has_just_started_is_waited_for(tmp_path: Path) -> None:
+    """It reads its offsets first; until then it answers that it is not responsible, without any."""
+    with own_broker(tmp_path) as own:
+        async with Admin(own.bootstrap, own.settings) as admin:
+            await admin.apply_topics()
+        consumer = AIOKafkaConsumer(bootstrap_servers=own.bootstrap, group_id="fyke.late", enable_auto_commit=False)
+        await consumer.start()
+        tps = [TopicPartition("fyke.inbox", partition) for partition in range(4)]
+        consumer.assign(tps)
+        for number in range(2000):
+            await consumer.commit(dict.fromkeys(tps, number))
+        await consumer.stop()
+        own.stop()
+        own.start()
+        async with Admin(own.bootstrap, own.settings) as admin:
+            assert await admin.committed("late", "inbox") == dict.fromkeys(range(4), 1999)
+            assert await admin.committed("nobody", "inbox") == {}
 
 
 async def test_trimming_beyond_the_end_is_refused_with_the_topics_name(broker: TestBroker) -> None:
