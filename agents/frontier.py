@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,13 +28,19 @@ if TYPE_CHECKING:
     from agents.broadcast import Broadcast
     from agents.clock import BrokerClock
     from agents.delivery import Batch, Delivery, Slot
+    from streams.frontier.hosts import Census
     from streams.frontier.turn import Turn
+    from streams.metrics import FrontierMetrics
     from streams.settings import Frontier
 
 log = logging.getLogger(__name__)
 
 TABLE = "rows"
 """Faust names the changelog after it: `streams.topics.CHANGELOG`."""
+TURN_BYTES = 2 << 20
+"""Messages a turn applies at most, in bytes beside their number: some 15,000 links, about half a second."""
+LONGEST_SLEEP = 1.0
+"""Seconds until a shard looks again: definitions of crawls and pages of other shards change without a message."""
 PUBLISH_EVERY = 1.0
 """Seconds between two progress records of a shard that changes; at once when a crawl has nothing open any more."""
 RECLAIM_PAUSE = 0.5
@@ -61,6 +67,7 @@ class FrontierStage:
             partitions=delivery.partitions(INBOX),
         )  # fmt: skip
         delivery.app.tables.add(self._table)
+        self._meter = Meter(delivery.metrics.frontier, self.shards, self._clock)
         unanswered = delivery.metrics.frontier.unanswered
         unanswered.set_function(lambda: sum(shard.unanswered() for shard in self.shards().values()))
         self.started.set()
@@ -104,7 +111,9 @@ class FrontierStage:
             release_seconds=self._settings.release_seconds,
             answer_timeout=self._settings.answer_timeout,
         )
-        actor = Actor(config, self._settings.turn, self._delivery, self._table, self._broadcast, self._clock)
+        actor = Actor(
+            config, self._settings.turn, self._delivery, self._table, self._broadcast, self._clock, self._meter
+        )  # fmt: skip
         actor.start()
         return actor
 
@@ -116,6 +125,10 @@ class Waiting:
     batch: Batch
     slot: Slot
     messages: list[tuple[int, m.Inbox]] | None = None
+    size: int = 0  # bytes
+
+    def __post_init__(self) -> None:
+        self.size = sum(len(record.value or b"") for record in self.batch.records)
 
 
 @dataclass(slots=True)
@@ -128,15 +141,17 @@ class Actor:
     table: RowTable
     broadcast: Broadcast
     clock: BrokerClock
+    meter: Meter
     shard: Shard | None = None
     _inbox: deque[Waiting] = field(default_factory=deque)
     _waiting: int = 0
+    _bytes: int = 0
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _room: asyncio.Event = field(default_factory=asyncio.Event)
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
     _published: float = 0.0
-    _last: bytes = b""
+    _last: tuple[int, int] | None = None
     _open: frozenset[str] = frozenset()
 
     def start(self) -> None:
@@ -152,11 +167,13 @@ class Actor:
 
     async def put(self, batch: Batch, slot: Slot) -> None:
         """Take a batch; waits while two turns' worth is already waiting."""
-        self._inbox.append(Waiting(batch, slot))
+        waiting = Waiting(batch, slot)
+        self._inbox.append(waiting)
         self._waiting += len(batch.records)
+        self._bytes += waiting.size
         self._idle.clear()
         self._wake.set()
-        if self._waiting > 2 * self.turn_limit:
+        if self._waiting > 2 * self.turn_limit or self._bytes > 2 * TURN_BYTES:
             self._room.clear()
             await self._room.wait()
 
@@ -180,18 +197,20 @@ class Actor:
                 await asyncio.sleep(RECLAIM_PAUSE)  # revoked() cancels this where the shard has really moved
 
     async def _load(self) -> Shard:
+        began = self.clock.mark()
         epoch = await self.table.claim(self.config.shard)
         store = self.table.store(self.config.shard)
         shard = Shard(self.config, store, epoch, self.broadcast.crawls)
         first = self._inbox[0].batch.first if self._inbox else None
         shard.position = first if first is not None else self.delivery.position(INBOX, self.config.shard)
         shard.backlog = (await self.delivery.ends(INBOX, [self.config.shard]))[self.config.shard]
-        self._last = b""
         await self._publish(shard)
+        self.meter.loaded(self.clock.mark() - began)
         return shard
 
     async def _turns(self, shard: Shard) -> None:
         while True:
+            began = self.clock.mark()
             taken = self._take()
             messages = [message for waiting in taken for message in await self._read(waiting)]
             await self._know(messages)
@@ -200,6 +219,7 @@ class Actor:
             if taken:
                 shard.position = taken[-1].batch.last + 1  # also over messages that could not be read
             self._done(taken)
+            self.meter.turn(messages, turn, self.clock.mark() - began)
             await self._publish_in_time(shard)
             if not self._inbox:
                 await self._sleep(shard)
@@ -207,20 +227,22 @@ class Actor:
     def _take(self) -> list[Waiting]:
         """The next batches, up to a turn's worth; they stay in the inbox until the turn is durable."""
         taken: list[Waiting] = []
-        records = 0
+        records = size = 0
         for waiting in self._inbox:
-            if taken and records + len(waiting.batch.records) > self.turn_limit:
+            records += len(waiting.batch.records)
+            size += waiting.size
+            if taken and (records > self.turn_limit or size > TURN_BYTES):
                 break
             taken.append(waiting)
-            records += len(waiting.batch.records)
         return taken
 
     def _done(self, taken: Sequence[Waiting]) -> None:
         for waiting in taken:
             self._inbox.popleft()
             self._waiting -= len(waiting.batch.records)
+            self._bytes -= waiting.size
             waiting.slot.done()
-        if self._waiting <= self.turn_limit:
+        if self._waiting <= self.turn_limit and self._bytes <= TURN_BYTES:
             self._room.set()
         if not self._inbox:
             self._idle.set()
@@ -274,31 +296,87 @@ class Actor:
         """Until a message comes or something waits no longer."""
         self._wake.clear()
         wait = (shard.wake_at() - self.clock.now()) / 1000
-        if self._unpublished(shard):
-            wait = min(wait, PUBLISH_EVERY)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), min(max(wait, 0.0), 30.0))
+            await asyncio.wait_for(self._wake.wait(), min(max(wait, 0.001), LONGEST_SLEEP))
 
     def _unpublished(self, shard: Shard) -> bool:
-        return encode(shard.progress(0)) != self._last
+        return (shard.changes, shard.position) != self._last
 
     async def _publish_in_time(self, shard: Shard) -> None:
-        now = asyncio.get_running_loop().time()
+        if not self._unpublished(shard):
+            return
+        now = self.clock.mark()
         still_open = frozenset(crawl for crawl, tally in shard.tallies.items() if tally.open)
         ended = self._open - still_open
         self._open = still_open
-        if (ended or now - self._published >= PUBLISH_EVERY) and self._unpublished(shard):
+        if ended or now - self._published >= PUBLISH_EVERY:
             await self._publish(shard)
 
     async def _publish(self, shard: Shard) -> None:
         """Publish progress; the broker's time stamp on it keeps our clock."""
-        self._last = encode(shard.progress(0))
-        self._published = asyncio.get_running_loop().time()
-        sent = self.clock.mark()
+        self._last = (shard.changes, shard.position)
+        self._published = sent = self.clock.mark()
+        self.meter.open_urls()
         value = encode(shard.progress(self.clock.now()))
         future = await self.delivery.send(PROGRESS, value, key=str(self.config.shard).encode(), partition=0)
         metadata = await future
         self.clock.observe(sent, metadata.timestamp)
+
+
+class Meter:
+    """The frontier's metrics. What must be counted in memory is counted when somebody asks."""
+
+    def __init__(self, metrics: FrontierMetrics, shards: Callable[[], Mapping[int, Shard]], clock: BrokerClock) -> None:
+        self._metrics = metrics
+        self._shards = shards
+        self._clock = clock
+        self._open: set[str] = set()
+        self._counts: list[Census] = []
+        self._counted = 0  # when, ms
+        metrics.unanswered.set_function(lambda: sum(shard.unanswered() for shard in shards().values()))
+        metrics.known_hosts.set_function(lambda: sum(census.known for census in self._census()))
+        metrics.runnable_hosts.set_function(lambda: sum(census.runnable for census in self._census()))
+        metrics.broken_hosts.set_function(lambda: sum(census.broken for census in self._census()))
+        metrics.oldest_waiting.set_function(lambda: max((census.late for census in self._census()), default=0) / 1000)
+
+    def loaded(self, seconds: float) -> None:
+        """A shard's memory was built."""
+        self._metrics.recoveries.inc()
+        self._metrics.recovery_seconds.observe(seconds)
+
+    def turn(self, messages: Sequence[tuple[int, m.Inbox]], turn: Turn, seconds: float) -> None:
+        """A turn is durable."""
+        metrics = self._metrics
+        metrics.turns.inc()
+        metrics.turn_seconds.observe(seconds)
+        for kind, number in Counter(type(message) for _, message in messages).items():
+            metrics.applied.labels(str(kind.__struct_config__.tag)).inc(number)
+        for verdict, number in (("new", turn.links_new), ("known", turn.links_known)):
+            metrics.links.labels(verdict).inc(number)
+        metrics.rows.inc(turn.written)
+        for order, number in Counter(order.kind for order in turn.orders).items():
+            metrics.released.labels(order).inc(number)
+        for state, number in turn.finished.items():
+            metrics.finished.labels(state.name.lower()).inc(number)
+
+    def open_urls(self) -> None:
+        """Bring the gauges of crawls up to date; one that has nothing open has none."""
+        totals: Counter[str] = Counter()
+        for shard in self._shards().values():
+            totals.update({crawl: tally.open for crawl, tally in shard.tallies.items() if tally.open})
+        for crawl, number in totals.items():
+            self._metrics.open_urls.labels(crawl).set(number)
+        for crawl in self._open - totals.keys():
+            self._metrics.open_urls.remove(crawl)
+        self._open = set(totals)
+
+    def _census(self) -> list[Census]:
+        """Counted once for all the gauges of a scrape."""
+        now = self._clock.now()
+        if abs(now - self._counted) > 100:
+            self._counts = [shard.census(now) for shard in self._shards().values()]
+            self._counted = now
+        return self._counts
 
 
 def _crawls_of(message: m.Inbox) -> Iterable[str]:

@@ -109,8 +109,8 @@ class FrontierMetrics:
                                     registry=registry)  # fmt: skip
         self.known_hosts = Gauge("fyke_frontier_known_hosts", "Hosts with waiting URLs", registry=registry)
         self.broken_hosts = Gauge("fyke_frontier_broken_hosts", "Hosts whose breaker is open", registry=registry)
-        self.oldest_waiting = Gauge("fyke_frontier_oldest_waiting_seconds", "Age of the oldest waiting URL",
-                                    registry=registry)  # fmt: skip
+        self.oldest_waiting = Gauge("fyke_frontier_oldest_waiting_seconds",
+                                    "Since a host may be visited that got no order yet", registry=registry)  # fmt: skip
         self.finished = Counter("fyke_frontier_finished_urls", "URLs that reached a terminal row", ("outcome",),
                                 registry=registry)  # fmt: skip
         self.recoveries = Counter("fyke_frontier_recoveries", "Times a shard's memory was built again",

@@ -67,16 +67,19 @@ class Admission:
         turn.load(fingerprints)
         tally = turn.tallies[crawl.id]
         tally.activity += 1
-        at = 0
+        known = at = 0
         for parent in pack.parents:
             for i in range(at, min(at + parent.count, len(fingerprints))):
                 fingerprint = fingerprints[i]
                 row = turn.url(fingerprint)
                 if row is None:
                     turn.put(fingerprint, self._linked(pack.urls[i], crawl.id, parent.depth, parent.url, seq + i))
-                elif self._known(turn, fingerprint, row, crawl, parent, seq + i):
-                    tally.duplicates += 1
+                else:
+                    known += self._known(turn, fingerprint, row, crawl, parent, seq + i)
             at += parent.count
+        tally.duplicates += known
+        turn.links_known += known
+        turn.links_new += len(fingerprints) - known
 
     def command(self, turn: Turn, command: Command, seq: int) -> None:
         """`redrive`: open the visit it names for a URL that ended; a replay names a visit that is open already."""

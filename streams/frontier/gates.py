@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from streams.frontier.rows import State
 from streams.frontier.tally import Tallies
 from streams.messages import CrawlDefinition
+from streams.policy.politeness import Limits
 
 NEVER = float("inf")
 
@@ -54,6 +55,14 @@ class Gates:
         if crawl.limit is None or crawl_id in self.over:
             return NEVER
         return crawl.limit - self._pages(crawl_id) - self._tallies[crawl_id].released
+
+    def limits(self, crawl_ids: Iterable[str], crawl_delay: float) -> Limits:
+        """Delay and parallelism in force on a host with URLs of these crawls: the strictest, and its Crawl-delay."""
+        crawls = [crawl for crawl_id in crawl_ids if (crawl := self._crawls.get(crawl_id)) is not None]
+        delay = max((crawl.delay for crawl in crawls), default=0.0)
+        if any(crawl.robots for crawl in crawls):
+            delay = max(delay, crawl_delay)
+        return Limits(delay, max(1, min((crawl.parallelism for crawl in crawls), default=1)))
 
     def _pages(self, crawl_id: str) -> int:
         return self._tallies[crawl_id].pages + self._elsewhere.get(crawl_id, 0)

@@ -173,6 +173,16 @@ class HostQueue:
         return self.next_at if self.empty else NEVER  # then it is forgotten
 
 
+@dataclass(frozen=True, slots=True)
+class Census:
+    """Hosts in memory at a moment. `late`: ms that the first runnable host has been waiting for an order."""
+
+    known: int
+    runnable: int
+    broken: int
+    late: float
+
+
 class Agenda:
     """Which host is to be looked at when. A host stands in for its earliest time; looking again costs little."""
 

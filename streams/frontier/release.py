@@ -19,7 +19,7 @@ from streams.frontier.candidates import kept_out
 from streams.frontier.closing import Closing, excluded
 from streams.frontier.due import DueRows
 from streams.frontier.gates import Gates
-from streams.frontier.hosts import Agenda, CrawlQueue, HostQueue, waiting_hosts
+from streams.frontier.hosts import Agenda, Census, CrawlQueue, HostQueue, waiting_hosts
 from streams.frontier.index import queue_place, queue_prefix
 from streams.frontier.orders import page_order, robots_key, robots_order
 from streams.frontier.released import Out, Released
@@ -28,7 +28,6 @@ from streams.frontier.rows import State, UrlRow
 from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
 from streams.messages import CrawlDefinition, FetchOutcome
-from streams.policy.politeness import Limits
 from streams.policy.retry import phase
 from streams.policy.urls import PolitenessMode
 
@@ -49,16 +48,6 @@ class ShardConfig:
     release_floor: int = 256
     release_seconds: float = 10.0
     answer_timeout: float = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Census:
-    """Hosts in memory at a moment. `late`: ms that the first runnable host has been waiting for an order."""
-
-    known: int
-    runnable: int
-    broken: int
-    late: float
 
 
 class Release:
@@ -299,7 +288,8 @@ class Release:
         """Release up to BURST orders of one host; returns the number of URLs looked at."""
         if queue.parked and turn.now >= queue.parked_until:
             self._unpark(queue)
-        queue.obey(self._limits(queue))
+        names = {*queue.crawls, *queue.held, *queue.out}
+        queue.obey(self._gates.limits(names, self._robots.crawl_delay(queue.row)))
         self._read_ahead(turn, queue)
         steps = orders = 0
         while queue.crawls and queue.at(turn.now) <= turn.now:
@@ -334,15 +324,6 @@ class Release:
             self._due.note(row.due, fingerprint)  # the clock was set back
             return False
         return True
-
-    def _limits(self, queue: HostQueue) -> Limits:
-        """Delay and parallelism in force: the strictest of the crawls with URLs here, and the host's Crawl-delay."""
-        names = {*queue.crawls, *queue.held, *queue.out}
-        crawls = [crawl for name in names if (crawl := self._crawls.get(name)) is not None]
-        delay = max((crawl.delay for crawl in crawls), default=0.0)
-        if any(crawl.robots for crawl in crawls):
-            delay = max(delay, self._robots.crawl_delay(queue.row))
-        return Limits(delay, max(1, min((crawl.parallelism for crawl in crawls), default=1)))
 
     def _offer(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, key: bytes, row: UrlRow) -> int:
         """Release one URL, or say in its row why not. Returns the number of orders."""

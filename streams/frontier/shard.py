@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from streams import messages as m
 from streams.frontier import outcomes
 from streams.frontier.candidates import ORDER_BITS, Admission
+from streams.frontier.hosts import Census
 from streams.frontier.index import UNPARSED, split_timed_entry
-from streams.frontier.release import Census, Release, ShardConfig
+from streams.frontier.release import Release, ShardConfig
 from streams.frontier.rows import State
 from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
@@ -43,6 +44,7 @@ class Shard:
         self._admission = Admission(config.politeness)
         self._release = Release(config, store, epoch, crawls, self.tallies)
         self._checked = 0
+        self._hosts = 0
 
     def turn(self, inbox: Sequence[tuple[int, m.Inbox]], now: int, elsewhere: Mapping[str, int]) -> Turn:
         """Apply messages (with their offsets) and release what may run now (ms).
@@ -60,8 +62,10 @@ class Shard:
         if self.position >= self.backlog:
             self._release.run(turn, elsewhere)
         self._release.wait(turn)
-        if inbox or turn.changed or turn.orders:
+        hosts = self._release.hosts_by_crawl.total()
+        if inbox or turn.changed or turn.orders or hosts != self._hosts:
             self.changes += 1
+        self._hosts = hosts
         return turn
 
     def wake_at(self) -> float:

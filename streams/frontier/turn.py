@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from streams.frontier.rows import (
     HostRow,
+    State,
     UrlRow,
     decode_host_row,
     decode_url_row,
@@ -49,6 +51,9 @@ class Turn:
     candidates: list[Candidate] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     orders: list[FetchOrder] = field(default_factory=list)
+    links_new: int = 0
+    links_known: int = 0
+    finished: Counter[State] = field(default_factory=Counter)  # visits that ended, by how
     changed: dict[bytes, UrlRow] = field(default_factory=dict)
     _urls: dict[bytes, UrlRow | None] = field(default_factory=dict)
     _hosts: dict[str, HostRow] = field(default_factory=dict)
@@ -67,8 +72,11 @@ class Turn:
         return self._urls[fingerprint]
 
     def put(self, fingerprint: bytes, row: UrlRow) -> None:
-        """Change a URL's row."""
-        self.tallies.move(self._urls.get(fingerprint), row)
+        """Change a URL's row, which this turn has read."""
+        old = self._urls[fingerprint]
+        self.tallies.move(old, row)
+        if not row.open and (old is None or old.open):
+            self.finished[row.state] += 1
         self._urls[fingerprint] = row
         self.changed[fingerprint] = row
 
@@ -82,6 +90,11 @@ class Turn:
     def put_host(self, host: str, row: HostRow) -> None:
         """Change a host's row."""
         self._hosts[host] = row
+
+    @property
+    def written(self) -> int:
+        """Number of changed rows."""
+        return len(self.changed) + len(self._hosts)
 
     def rows(self) -> list[tuple[bytes, bytes | None]]:
         """The changed rows, encoded."""

@@ -9,6 +9,7 @@ import pytest
 from streams.frontier.gates import Gates
 from streams.frontier.rows import State
 from streams.frontier.tally import Tallies
+from streams.policy.politeness import Limits
 from tests.unit.frontier.rig import crawl
 
 NOW = 1_000_000
@@ -61,6 +62,23 @@ def test_which_crawls_are_over(fields, numbers, over: str) -> None:
 def test_which_crawls_must_wait(fields, numbers, holds: bool, room: float) -> None:
     found = gates({"c": crawl(**fields)}, **numbers)
     assert (found.holds("c"), found.room("c")) == (holds, room)
+
+
+@pytest.mark.parametrize(
+    ("crawls", "limits"),
+    [
+        ([], (0.0, 1)),
+        ([crawl("a", delay=1.0, parallelism=3)], (1.0, 3)),
+        ([crawl("a", delay=1.0, parallelism=3), crawl("b", delay=0.5, parallelism=2)], (1.0, 2)),
+        ([crawl("a", parallelism=0)], (0.0, 1)),
+        ([crawl("a", robots=True)], (7.0, 2)),
+        ([crawl("a", robots=True, delay=9.0)], (9.0, 2)),
+        ([crawl("a"), crawl("b", robots=True)], (7.0, 2)),
+    ],
+)
+def test_the_strictest_limits_hold(crawls, limits) -> None:
+    found = Gates({definition.id: definition for definition in crawls}, Tallies())
+    assert found.limits(["a", "b", "unknown"], 7.0) == Limits(*limits)
 
 
 def test_an_unknown_crawl_waits() -> None:
