@@ -158,3 +158,22 @@ class Rig:
     @property
     def hosts(self) -> dict[str, Any]:
         return self.shard._release._hosts
+
+
+def pages(number: int, host: str = "http://h.example", first: int = 0) -> list[str]:
+    """URLs of a host."""
+    return [f"{host}/{i}" for i in range(first, first + number)]
+
+
+def urls_of(orders: list[m.FetchOrder]) -> list[str]:
+    return [order.url for order in orders]
+
+
+def given(rig: Rig, *messages: m.Inbox) -> list[m.FetchOrder]:
+    """The orders that messages cause at once."""
+    return [*rig.turn(*messages), *rig.settle()]
+
+
+def done(rig: Rig, *orders: m.FetchOrder) -> list[m.FetchOrder]:
+    """Pages are fetched and parsed; the orders that follow at once."""
+    return given(rig, *(message for order in orders for message in (answer(order), parsed(order))))
