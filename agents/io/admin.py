@@ -75,6 +75,7 @@ class Admin:
         self._patience_connected = patience or PATIENCE
         self._client: Any = None
         self._consumer: Any = None
+        self._starting = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         await self._try("connect", self._connect)
@@ -217,17 +218,18 @@ class Admin:
 
     async def _reader(self) -> Any:
         """One consumer without a group for all questions about offsets."""
-        if self._consumer is None:
-            consumer = AIOKafkaConsumer(
-                bootstrap_servers=self._bootstrap, request_timeout_ms=self._timeout_ms, enable_auto_commit=False,
-            )  # fmt: skip
-            try:
-                await consumer.start()
-            except BaseException:
-                await consumer.stop()
-                raise
-            self._consumer = consumer
-        return self._consumer
+        async with self._starting:  # of several questions at once the first one starts it
+            if self._consumer is None:
+                consumer = AIOKafkaConsumer(
+                    bootstrap_servers=self._bootstrap, request_timeout_ms=self._timeout_ms, enable_auto_commit=False,
+                )  # fmt: skip
+                try:
+                    await consumer.start()
+                except BaseException:
+                    await consumer.stop()
+                    raise
+                self._consumer = consumer
+            return self._consumer
 
     async def _offsets(self, topic: str, question: str) -> dict[int, int]:
         full = self._name(topic)

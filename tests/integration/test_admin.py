@@ -125,6 +125,22 @@ async def test_lag_counts_what_a_group_has_yet_to_commit(broker: TestBroker) -> 
         assert await admin.end_offsets("nothing") == {}
 
 
+async def test_several_questions_at_once_share_a_connection(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def counted(**options: Any) -> AIOKafkaConsumer:
+        made.append(AIOKafkaConsumer(**options))
+        return made[-1]
+
+    monkeypatch.setattr("agents.io.admin.AIOKafkaConsumer", counted)
+    async with Admin(broker.bootstrap, broker.settings) as admin:
+        await admin.apply_topics()
+        await asyncio.gather(*(admin.lag("frontier", name) for name in ("inbox", "urls")))
+    assert len(made) == 1
+
+
 async def test_a_coordinator_that_has_just_started_is_waited_for(tmp_path: Path) -> None:
     """It reads its offsets first; until then it answers that it is not responsible, without any."""
     with own_broker(tmp_path) as own:
