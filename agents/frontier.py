@@ -109,6 +109,7 @@ class FrontierStage:
             politeness=self._settings.politeness,
             release_floor=self._settings.release_floor,
             release_seconds=self._settings.release_seconds,
+            unparsed_limit=self._settings.unparsed_limit,
             answer_timeout=self._settings.answer_timeout,
         )
         actor = Actor(

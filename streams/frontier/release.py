@@ -47,6 +47,7 @@ class ShardConfig:
     politeness: PolitenessMode = "host"
     release_floor: int = 256
     release_seconds: float = 10.0
+    unparsed_limit: int = 10_000
     answer_timeout: float = 600.0
 
 
@@ -56,7 +57,7 @@ class Release:
     def __init__(
         self, config: ShardConfig, store: RowReader, epoch: int, crawls: Mapping[str, CrawlDefinition], tallies: Tallies
     ) -> None:
-        self.released = Released(config.release_floor, config.release_seconds)
+        self.released = Released(config.release_floor, config.release_seconds, config.unparsed_limit)
         self.hosts_by_crawl: Counter[str] = Counter()  # hosts with queued URLs
         self._config = config
         self._store = store
@@ -182,6 +183,7 @@ class Release:
             self._clock_went_back(turn.now)
         self._now = turn.now
         self.released.measure(turn.now)
+        self.released.unparsed = turn.tallies.unparsed
         self._gates.look(turn.now, elsewhere)
         self._take_due(turn)
         steps = self._close(turn)

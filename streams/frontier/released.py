@@ -23,6 +23,9 @@ class Released:
 
     floor: int
     seconds: float
+    unparsed_limit: int = 10_000
+    unparsed: int = 0
+    """Pages that wait for the parser: they count against their limit together with the orders that may become some."""
     _out: dict[bytes, Out] = field(default_factory=dict)
     _rate: float = 0.0  # answers per second, smoothed
     _answered: int = 0
@@ -39,8 +42,12 @@ class Released:
         return self._out.get(key)
 
     def room(self) -> int:
-        """Orders that may go out now: what can be answered in `seconds`, never fewer than `floor`."""
-        return max(self.floor, int(self._rate * self.seconds)) - len(self._out)
+        """Orders that may go out now: what can be answered in `seconds`, never fewer than `floor`.
+
+        None while the parsers are too far behind: `pages` is kept by size and time, not until it is read.
+        """
+        wanted = max(self.floor, int(self._rate * self.seconds))
+        return min(wanted, self.unparsed_limit - self.unparsed) - len(self._out)
 
     def add(self, key: bytes, out: Out) -> None:
         """An order goes out."""

@@ -68,6 +68,11 @@ class Tallies(dict[str, Tally]):
         self[crawl] = tally = Tally()
         return tally
 
+    @property
+    def unparsed(self) -> int:
+        """Pages of all crawls that wait for the parser."""
+        return sum(tally.states[State.FETCHED] for tally in self.values())
+
     def move(self, old: UrlRow | None, new: UrlRow) -> None:
         """A row changed from `old` (None: it is new) to `new`."""
         tally = self[new.crawl]

@@ -79,3 +79,16 @@ def test_a_clock_that_is_set_back_takes_orders_along() -> None:
     assert released.oldest() == 6_000
     answered(released, 8, 7_000)
     assert released.room() == 20  # 8/s, a quarter of it, for ten seconds
+
+
+def test_nothing_is_released_while_the_parsers_are_too_far_behind() -> None:
+    """Pages are deleted by size and time: more of them than the parsers can take must not pile up."""
+    released = Released(4, 10.0, unparsed_limit=6)
+    released.unparsed = 3
+    assert released.room() == 3
+    released.add(b"1", Out("h", "c", 1, 0, 0))
+    assert released.room() == 2
+    released.unparsed = 6
+    assert released.room() <= 0
+    released.unparsed = 0
+    assert released.room() == 3
