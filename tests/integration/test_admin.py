@@ -134,9 +134,10 @@ async def test_several_questions_at_once_share_a_connection(
         made.append(AIOKafkaConsumer(**options))
         return made[-1]
 
-    monkeypatch.setattr("agents.io.admin.AIOKafkaConsumer", counted)
     async with Admin(broker.bootstrap, broker.settings) as admin:
         await admin.apply_topics()
+    monkeypatch.setattr("agents.io.admin.AIOKafkaConsumer", counted)
+    async with Admin(broker.bootstrap, broker.settings) as admin:
         await asyncio.gather(*(admin.lag("frontier", name) for name in ("inbox", "urls")))
     assert len(made) == 1
 
