@@ -215,10 +215,6 @@ class Agenda:
         """Number of hosts whose time has come."""
         return sum(1 for at, _, queue in self._heap if at <= now and queue.when == at)
 
-    def clear(self) -> None:
-        """Forget all times (the hosts' `when` must be reset, too)."""
-        self._heap.clear()
-
 
 def waiting_hosts(store: RowReader) -> Iterable[tuple[str, str]]:
     """Each (host, crawl) with a queued URL, found by jumping through the index."""

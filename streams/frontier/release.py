@@ -279,7 +279,6 @@ class Release:
         """The broker's clock was set back: nobody waits for a time that was counted from its former one."""
         by = self._now - now
         self.released.clock_went_back(by)
-        self._agenda.clear()
         for queue in self._hosts.values():
             queue.clock_went_back(by)
             self.schedule(queue, now)

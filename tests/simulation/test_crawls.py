@@ -179,6 +179,66 @@ def test_a_page_limit_excludes_the_rest(seed: int) -> None:
     assert world.ended_with[0][1] == "limit"
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_page_limit_holds_over_shards_and_crashes(seed: int) -> None:
+    """It may be exceeded by what was released; what is left is excluded, and the crawl ends."""
+    site = {url: Answer(links=tuple(f"{host}/{i}" for host in HOSTS for i in range(12)))
+            for url in [f"{host}/{i}" for host in HOSTS for i in range(12)]}  # fmt: skip
+    definition = m.CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=False, limit=20)
+    world = World(lambda url, _: site[url], seed, crash=(0.02, 0.1)[seed % 2], definition=definition)
+    world.seed_urls(first_page(site))
+    sealed(world).run()
+    states = Counter(row.state for row in world.rows().values())
+    assert set(states) <= {State.DONE, State.EXCLUDED}
+    assert 20 <= states[State.DONE] <= 60
+    assert states[State.DONE] + states[State.EXCLUDED] == 60
+    assert world.ended_with[0][1] == ("limit" if states[State.EXCLUDED] else "exhausted")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_hosts_whose_robots_cannot_be_had_for_a_while(seed: int) -> None:
+    """Their URLs are held, at no cost to their attempts; a host that never answers ends as unreachable."""
+    site, reached = random_site(seed)
+    dead = urls.origin(max(reached))
+
+    def robots(url: str, asked: int) -> Answer:
+        gone = url.startswith(dead) or (urls.origin(url) == HOSTS[seed % 5] and asked < 3)
+        return Answer(failure="timeout", status=0) if gone else Answer(status=404)
+
+    definition = m.CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=True)
+    world = World(lambda url, _: site[url], seed, crash=(0.0, 0.05)[seed % 2], definition=definition, robots=robots,
+                  answer_timeout=600.0)  # fmt: skip
+    world.seed_urls(first_page(site))
+    sealed(world).run()
+    rows = world.rows()
+    for url, row in rows.items():
+        if url.startswith(dead):
+            assert (row.state, row.outcome, row.attempt) == (State.FAILED, "host_unreachable", 0)
+        else:
+            assert row.attempt == 0
+            assert row.outcome in {"", "redirect_loop"} or site[url].status == 404
+    assert not any(url.startswith(dead + "/p") for _, url in world.requests)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_two_crawls_on_one_host_keep_the_stricter_delay(seed: int) -> None:
+    """two-crawls: orders leave at most a second ahead of the delay of five."""
+    found = [f"http://h.example/{i}" for i in range(8)]
+    site = {found[0]: Answer(links=tuple(found)), **{url: Answer() for url in found[1:]}}
+    world = World(lambda url, _: site[url], seed, crash=0.0)
+    world.crawls["slow"] = m.CrawlDefinition(id="slow", delay=5.0, parallelism=1, robots=False)
+    world.seed_urls(found[0])
+    world.seed_urls(*found, crawl="slow")
+    sealed(world).run()
+    orders = [(at, order) for at, order in world.released if order.crawl in {CRAWL, "slow"}]
+    waits = max(at for at, order in orders if order.crawl == "slow")
+    times = [at for at, _ in orders if at <= waits]
+    assert len(times) > 8
+    for i, at in enumerate(times):
+        assert at >= times[0] + i * 5000 - 1000
+    assert {order.delay for at, order in orders if at <= waits} == {5.0}
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_seed_read_twice_is_one_visit(seed: int) -> None:
     world = World(lambda *_: Answer(), seed, crash=0.2)
@@ -209,6 +269,8 @@ def test_late_candidates_of_an_ended_crawl_stay_out() -> None:
     world.seed_urls(first_page(site))
     sealed(world).run()
     known = set(world.rows())
+    while any(known.get(CRAWL) != world.crawls[CRAWL] for known in world.known):
+        world.step()
     world._candidate(m.Candidate(url="http://late.example/", fingerprint=key_of("http://late.example/"), crawl=CRAWL))
     for _ in range(300):
         world.step()

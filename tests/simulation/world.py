@@ -45,6 +45,11 @@ Web = Callable[[str, int], Answer]
 """URL and how often it was asked before → answer."""
 
 
+def no_robots(_url: str, _asked: int) -> Answer:
+    """Every host lets everything be fetched."""
+    return Answer(status=404)
+
+
 class Crash(Exception):
     """The process dies here."""
 
@@ -73,6 +78,8 @@ class World:
     shards: int = 2
     crash: float = 0.05
     definition: m.CrawlDefinition = DEFINITION
+    robots: Web = no_robots
+    answer_timeout: float = 5.0
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -92,6 +99,11 @@ class World:
         self.crashes = 0
         self.watch: EndWatch | None = None
         self.ended_with: list[tuple[int, str]] = []
+        self.known: list[dict[str, m.CrawlDefinition]] = [{} for _ in range(self.shards)]
+        self.released: list[tuple[int, m.FetchOrder]] = []
+        self.parsers_run = True
+        self.die_at = -1
+        """The process dies at so manieth of the places where it may, and nowhere else; -1: by chance."""
 
     # --- running
 
@@ -99,8 +111,9 @@ class World:
         """Put seeds into the inbox, as the intake does."""
         for i, url in enumerate(seeds):
             wire = urls.parse(url) or ""
-            origin = m.Origin("urls", 0, self.now + i)
-            self._candidate(m.Candidate(url=wire, fingerprint=key_of(wire), crawl=CRAWL, origin=origin, **fields))  # type: ignore[arg-type] # fields of Candidate
+            facts = {"crawl": CRAWL, "origin": m.Origin("urls", 0, self.now + i), **fields}
+            key = key_of(wire, str(facts["crawl"]))
+            self._candidate(m.Candidate(url=wire, fingerprint=key, **facts))  # type: ignore[arg-type] # fields of Candidate
 
     def run(self, steps: int = 20_000) -> None:
         """Until the end is announced and nothing is left to read; fails when that does not come."""
@@ -112,10 +125,12 @@ class World:
 
     def step(self) -> None:
         """One thing happens."""
-        stages = (self._frontier, self._fetcher, self._parser)
+        stages = (self._frontier, self._fetcher, self._parser) if self.parsers_run else (self._frontier, self._fetcher)
         actors = [partial(stage, shard) for stage in stages for shard in range(self.shards)]
         actors.append(partial(self._ending))
         self.now += self.random.choice((0, 1, 5, 20))
+        if self._quiet() and self.random.random() < 0.2:
+            self._sleep()
         try:
             self.random.choice(actors)()
         except Crash:
@@ -134,11 +149,21 @@ class World:
     def rows_open(self) -> list[str]:
         return [url for url, row in self.rows().items() if row.open]
 
+    def _sleep(self) -> None:
+        """Nothing is on its way: time passes until a shard wants to wake."""
+        wake = min((shard.wake_at() for shard in self.loaded.values()), default=0.0)
+        if self.now < wake < float("inf"):
+            self.now = int(wake) + 1
+
     def _quiet(self) -> bool:
         return all(self.position[key] >= self.log.end(*key) for key in list(self.log.partitions) if key[0] != "pages")
 
     def _may_die(self) -> None:
-        if self.random.random() < self.crash:
+        if self.die_at >= 0:
+            self.die_at -= 1
+            if self.die_at < 0:
+                raise Crash
+        elif self.random.random() < self.crash:
             raise Crash
 
     def _take(self, topic: str, partition: int, most: int) -> list[tuple[int, bytes]]:
@@ -163,8 +188,10 @@ class World:
         if shard is None or self.random.random() < self.crash:
             self.position["inbox", number] = self.committed["inbox", number]
             self.epochs += 1
-            config = ShardConfig(number, release_floor=self.random.choice((1, 4, 64)), answer_timeout=5.0)
-            shard = self.loaded[number] = Shard(config, self.stores[number], self.epochs, self.crawls)
+            floor = self.random.choice((1, 4, 64))
+            config = ShardConfig(number, release_floor=floor, answer_timeout=self.answer_timeout)
+            self.known[number] = {}  # a new worker has read nothing yet
+            shard = self.loaded[number] = Shard(config, self.stores[number], self.epochs, self.known[number])
             shard.position = self.position["inbox", number]
             shard.backlog = self.log.end("inbox", number)
         start = self.position["inbox", number]
@@ -181,23 +208,44 @@ class World:
 
     def _turn(self, shard: Shard, number: int, taken: list[tuple[int, bytes]]) -> None:
         inbox = [(offset, decode_inbox(value)) for offset, value in taken]
-        elsewhere: dict[str, int] = {}
-        turn = shard.turn(inbox, self.now, elsewhere)
+        named = {crawl for _, message in inbox for crawl in crawls_of(message)}
+        if not named <= self.known[number].keys() or self.random.random() < 0.1:
+            self.known[number].update(self.crawls)  # as a worker does that meets a crawl it has not read of
+        turn = shard.turn(inbox, self.now, self._pages_elsewhere(number))
         for item in turn.candidates:
             self._candidate(item)
             self._may_die()
         for failure in turn.failures:
             self.failures.append(failure)
             self._may_die()
-        self.stores[number].apply(turn.rows())
+        rows = turn.rows()
+        try:
+            self._may_die()
+        except Crash:  # some packs of the changelog were durable, some were not
+            self.random.shuffle(rows)
+            self.stores[number].apply(rows[: self.random.randint(0, len(rows))])
+            raise
+        self.stores[number].apply(rows)
         for order in turn.orders:
             self._may_die()
             self.log.append("fetches", shard_of(order.host, self.shards), encode(order))
+            self.released.append((self.now, order))
         self._may_die()
 
+    def _pages_elsewhere(self, number: int) -> dict[str, int]:
+        pages: Counter[str] = Counter()
+        for other, report in self.board.items():
+            if other != number:
+                pages.update({crawl: counts.done + counts.fetched for crawl, counts in report.crawls.items()})
+        return pages
+
     def _candidate(self, item: m.Candidate) -> None:
-        shard = shard_of(urls.politeness_key(item.url, "host"), self.shards)
-        self.log.append("inbox", shard, encode(m.Candidates(items=(item,))))
+        self.deliver(item.url, m.Candidates(items=(item,)))
+
+    def deliver(self, url: str, message: m.Inbox) -> None:
+        """Put a message into the inbox of a URL's shard."""
+        shard = shard_of(urls.politeness_key(url, "host"), self.shards)
+        self.log.append("inbox", shard, encode(message))
 
     # --- fetcher and parser
 
@@ -215,8 +263,7 @@ class World:
         self._may_die()
         self.requests.append((self.now, order.url))
         if order.kind == "robots":
-            rules = m.RobotsRules(origin=order.parent, version="v", fetched=self.now, expires=self.now + 86_400_000)
-            return self._outcome(order, result="fetched", robots_rules=rules)
+            return self._fetch_robots(order)
         answer = self.web(order.url, self.asked[order.url])
         self.asked[order.url] += 1
         if answer.failure or answer.status >= 400:
@@ -227,6 +274,16 @@ class World:
         page = (0, self.log.append("pages", self.random.randrange(self.shards), encode((order, answer.links))))
         self._may_die()
         return self._outcome(order, result="fetched", status=200, page=page)
+
+    def _fetch_robots(self, order: m.FetchOrder) -> None:
+        answer = self.robots(order.url, self.asked[order.url])
+        self.asked[order.url] += 1
+        if answer.location:
+            return self._outcome(order, result="redirected", status=301, location=answer.location)
+        if answer.failure or answer.status >= 500:
+            return self._outcome(order, result="failed", failure=answer.failure or "http_status", status=answer.status)
+        rules = m.RobotsRules(origin=order.parent, version="v", fetched=self.now, expires=self.now + 86_400_000)
+        return self._outcome(order, result="fetched", robots_rules=rules)
 
     def _outcome(self, order: m.FetchOrder, **fields: object) -> None:
         outcome = m.FetchOutcome(kind=order.kind, crawl=order.crawl, fingerprint=order.fingerprint, url=order.url,
@@ -244,17 +301,19 @@ class World:
         self._commit("pages", number, taken)
 
     def _parse(self, order: m.FetchOrder, links: tuple[str, ...], page: tuple[int, int]) -> None:
-        limit = self.crawls[CRAWL].depth
-        keep = compile_scope(self.crawls[CRAWL].scope)
+        definition = self.crawls[order.crawl]
+        limit = definition.depth
+        keep = compile_scope(definition.scope)
         followed = [] if limit is not None and order.depth >= limit else [u for u in links if not keep(u)]
         for shard, found in self._by_shard(followed):
             parent = m.LinkParent(url=order.url, depth=order.depth + 1, count=len(found))
-            pack = m.Links(crawl=CRAWL, urls=found, fingerprints=b"".join(map(key_of, found)), parents=[parent])
+            keys = b"".join(key_of(url, order.crawl) for url in found)
+            pack = m.Links(crawl=order.crawl, urls=found, fingerprints=keys, parents=[parent])
             self.log.append("inbox", shard, encode(pack))
             self._may_die()
         self.records.append((order.url, order.visit))
         self._may_die()
-        outcome = m.ParseOutcome(crawl=CRAWL, fingerprint=order.fingerprint, visit=order.visit, depth=order.depth,
+        outcome = m.ParseOutcome(crawl=order.crawl, fingerprint=order.fingerprint, visit=order.visit, depth=order.depth,
                                  page=page)  # fmt: skip
         self.log.append("inbox", order.shard, encode(m.Outcomes(items=(outcome,))))
         self._may_die()
@@ -281,9 +340,14 @@ class World:
             self.crawls[CRAWL] = msgspec.structs.replace(crawl, state="ended", version=crawl.version + 1, result=result)
 
 
-def key_of(url: str) -> bytes:
-    """Fingerprint of a URL of the simulated crawl."""
-    return urls.fingerprint(CRAWL, urls.canonical(url))
+def key_of(url: str, crawl: str = CRAWL) -> bytes:
+    """Fingerprint of a URL of a simulated crawl."""
+    return urls.fingerprint(crawl, urls.canonical(url))
+
+
+def crawls_of(message: m.Inbox) -> set[str]:
+    """The crawls a message is about."""
+    return {message.crawl} if isinstance(message, m.Links | m.Command) else {item.crawl for item in message.items}
 
 
 def terminal(state: State) -> bool:
