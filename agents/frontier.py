@@ -68,8 +68,6 @@ class FrontierStage:
         )  # fmt: skip
         delivery.app.tables.add(self._table)
         self._meter = Meter(delivery.metrics.frontier, self.shards, self._clock)
-        unanswered = delivery.metrics.frontier.unanswered
-        unanswered.set_function(lambda: sum(shard.unanswered() for shard in self.shards().values()))
         self.started.set()
 
     async def assigned(self, partitions: frozenset[tuple[str, int]]) -> None:
