@@ -7,7 +7,7 @@ decided, a little ahead of time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from typing import Any
@@ -72,20 +72,18 @@ class Release:
         self._closing = Closing(store, self._gates, self.released)
         self._now = 0
         boot = Turn(store, tallies, 0)
-        for host, crawl in waiting_hosts(store):
-            queue = self.host(boot, host)
-            self._queue(queue, crawl)
-            self.schedule(queue, boot.now)
+        found = list(waiting_hosts(store))
+        self._meet(boot, dict(found))
+        for host, crawl in found:
+            self._queue(self._hosts[host], crawl)
 
     # --- what a shard tells
 
     def host(self, turn: Turn, host: str) -> HostQueue:
         """The queue of a host, made when first asked for."""
-        queue = self._hosts.get(host)
-        if queue is None:
-            queue = self._hosts[host] = HostQueue(host, turn.host(host))
-            self._agenda.put(queue, turn.now)  # to be forgotten if nothing comes of it
-        return queue
+        if host not in self._hosts:
+            self._meet(turn, (host,))
+        return self._hosts[host]
 
     def keep(self, turn: Turn, queue: HostQueue, **changes: Any) -> None:
         """Change a host's row."""
@@ -98,10 +96,11 @@ class Release:
 
     def wait(self, turn: Turn) -> None:
         """Queue the rows this turn leaves waiting; their entries will be in the index when the next one begins."""
+        waiting = [(fingerprint, row) for fingerprint, row in turn.changed.items()
+                   if row.state is State.WAITING and fingerprint not in self.released]  # fmt: skip
+        self._meet(turn, {row.host for _, row in waiting})
         hosts: dict[HostQueue, None] = {}
-        for fingerprint, row in turn.changed.items():
-            if row.state is not State.WAITING or fingerprint in self.released:
-                continue
+        for fingerprint, row in waiting:
             if row.due and row.crawl not in self._gates.over:
                 self._due.note(row.due, fingerprint)
                 continue
@@ -196,6 +195,13 @@ class Release:
             self.schedule(queue, turn.now)
 
     # --- queues
+
+    def _meet(self, turn: Turn, hosts: Iterable[str]) -> None:
+        """Make queues for those of the hosts that have none."""
+        new = [host for host in hosts if host not in self._hosts]
+        for host, row in zip(new, turn.hosts(new), strict=True):
+            queue = self._hosts[host] = HostQueue(host, row)
+            self._agenda.put(queue, turn.now)  # to be forgotten if nothing comes of it
 
     def _queue(self, queue: HostQueue, crawl_id: str) -> CrawlQueue:
         """The queue of a crawl on a host, for something to be put into it."""
@@ -315,7 +321,8 @@ class Release:
         """Read the rows that are likely to be released now in one call."""
         number = min(BURST, queue.room(turn.now), self.released.room())
         if number > 1:
-            turn.load(key for pile in queue.crawls.values() for key in pile.peek(self._store, number))
+            piles = [pile for crawl_id, pile in queue.crawls.items() if not self._gates.holds(crawl_id)]
+            turn.load(key for pile in piles for key in pile.peek(self._store, number))
 
     def _may_go(self, turn: Turn, fingerprint: bytes, row: UrlRow) -> bool:
         """Whether the hint that led to a row is right: it waits, its time has come, and no order is out for it."""

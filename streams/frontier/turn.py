@@ -20,6 +20,9 @@ from streams.frontier.rows import (
 from streams.frontier.tally import Tallies
 from streams.messages import Candidate, Failure, FetchOrder
 
+UNKNOWN = HostRow()
+"""Of every host of which nothing is known yet: most of 100,000."""
+
 
 class RowReader(Protocol):
     """The part of `streams.state.store.Store` a shard reads."""
@@ -80,12 +83,11 @@ class Turn:
         self._urls[fingerprint] = row
         self.changed[fingerprint] = row
 
-    def host(self, host: str) -> HostRow:
-        """The row of a host as this turn has left it; an empty one for an unknown host."""
-        if host in self._hosts:
-            return self._hosts[host]
-        (data,) = self.store.get_many([host_key(host)])
-        return decode_host_row(data) if data is not None else HostRow()
+    def hosts(self, hosts: Sequence[str]) -> list[HostRow]:
+        """The rows of hosts as this turn has left them; an empty one for an unknown host."""
+        stored = self.store.get_many([host_key(host) for host in hosts])
+        found = [decode_host_row(data) if data is not None else UNKNOWN for data in stored]
+        return [self._hosts.get(host, row) for host, row in zip(hosts, found, strict=True)]
 
     def put_host(self, host: str, row: HostRow) -> None:
         """Change a host's row."""

@@ -200,9 +200,18 @@ def test_a_seed_that_changes_nothing_is_remembered() -> None:
 
 def test_a_duplicate_that_changes_nothing_writes_nothing() -> None:
     rig = rig_with({})
-    before = dict(rig.store.rows)
-    rig.turn(seeds(seed(URL, depth=3)), links(URL, depth=3))
-    assert rig.store.rows == before
+    turn = rig.shard.turn([(0, seeds(seed(URL, depth=3))), (1, links(URL, depth=3))], START, {})
+    assert (turn.rows(), turn.written) == ([], 0)
+
+
+def test_a_turn_counts_what_it_does() -> None:
+    rig = rig_with({})
+    turn = rig.shard.turn(
+        [(0, links(URL, "http://h.example/2", depth=3)), (1, seeds(seed(URL + "x", depth=9)))], START, {}
+    )
+    assert (turn.links_new, turn.links_known, turn.written, turn.finished) == (1, 1, 2, {State.EXCLUDED: 1})
+    turn = rig.shard.turn([(2, links(URL, depth=2))], START, {})  # a shorter way opens a visit
+    assert (turn.links_new, turn.links_known, turn.finished) == (1, 0, {})
 
 
 @pytest.mark.parametrize(
