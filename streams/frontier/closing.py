@@ -46,7 +46,7 @@ class Closing:
         over = self._gates.over
         for crawl_id in self._sweeps.keys() - over.keys():
             del self._sweeps[crawl_id]
-        new = over.keys() - self._sweeps.keys()
+        new = [crawl_id for crawl_id in over if crawl_id not in self._sweeps]
         if new:
             self._sweeps.update((crawl_id, b"") for crawl_id in new)
             self._hosts.update((queue, None) for queue in hosts.values() if _concerns(queue, new))

@@ -98,7 +98,7 @@ class Release:
         """Queue the rows this turn leaves waiting; their entries will be in the index when the next one begins."""
         waiting = [(fingerprint, row) for fingerprint, row in turn.changed.items()
                    if row.state is State.WAITING and fingerprint not in self.released]  # fmt: skip
-        self._meet(turn, {row.host for _, row in waiting})
+        self._meet(turn, dict.fromkeys(row.host for _, row in waiting))
         hosts: dict[HostQueue, None] = {}
         for fingerprint, row in waiting:
             if row.due and row.crawl not in self._gates.over:
