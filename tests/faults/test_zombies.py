@@ -23,7 +23,7 @@ SESSION = 6.0
 HEARTBEAT = 1.0
 SETTINGS = {"kafka": {"session_timeout": SESSION, "heartbeat": HEARTBEAT, "rebalance_timeout": 15.0}}
 NAME = "zombies"
-DELAY = 0.03 * ROUNDS  # of about 1,170 pages on each host
+DELAY = 0.02 + 0.004 * ROUNDS  # of about 1,170 pages on each host, which must outlast the rounds
 
 pytestmark = [pytest.mark.site, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900 + 120 * ROUNDS)]
 
