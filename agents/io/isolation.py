@@ -120,6 +120,10 @@ def _own_mark(folder: Path, stage: str) -> tuple[Hold, Path]:
     raise OSError(f"{folder}: {_MAX_MARKS} marks of {stage} are in use")
 
 
+_BURIAL = 2.0
+"""Seconds from the end of a child's answers to the end of its process."""
+
+
 class ChildDied(Exception):
     """The child ended, or was ended for taking too long, before it answered."""
 
@@ -149,7 +153,7 @@ class Child:
             async with asyncio.timeout(self._seconds):
                 answer = await self._ask(msgspec.msgpack.encode((page, body, limits)))
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
-            code = await self.stop()
+            code = await self.stop(0.0 if isinstance(error, TimeoutError) else _BURIAL)
             why = "it took too long" if isinstance(error, TimeoutError) else f"it ended with code {code}"
             raise ChildDied(why) from None
         except asyncio.CancelledError:
@@ -174,11 +178,18 @@ class Child:
         (size,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
         return await process.stdout.readexactly(size)
 
-    async def stop(self) -> int | None:
-        """End the child; its exit code, negative for a signal."""
+    async def stop(self, patience: float = 0.0) -> int | None:
+        """End the child; its exit code, negative for a signal. `patience`: seconds it has to end by itself.
+
+        A dead child must not be killed before asyncio has its exit code: `kill` would take that code and lose it.
+        """
         process, self._process = self._process, None
         if process is None:
             return None
+        if patience:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    return await process.wait()
         with suppress(ProcessLookupError):
             process.kill()
         return await process.wait()

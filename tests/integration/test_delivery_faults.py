@@ -211,7 +211,8 @@ async def test_without_a_broker(tmp_path: Path) -> None:
             own.kill()
             began = time.monotonic()
             ours.signal("stops", signal.SIGTERM)
-            assert await ours.gone("stops") == OVERRUN
+            # Whether the last commit fails at once or never returns depends on where the outage met the client.
+            assert await ours.gone("stops") in {0, OVERRUN}
             assert time.monotonic() - began < 6
             assert await ours.gone("sends") == FATAL
             assert "nothing was acked for" in ours.log("sends")
