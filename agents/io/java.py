@@ -287,7 +287,7 @@ def _pom(wanted: list[Pin]) -> str:
         for pin in wanted
     )
     return (
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<project><modelVersion>4.0.0</modelVersion>"
         "<groupId>fyke</groupId><artifactId>broker</artifactId><version>1</version><packaging>pom</packaging>"
         f"<dependencies>{dependencies}</dependencies></project>"
     )

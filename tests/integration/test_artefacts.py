@@ -66,7 +66,7 @@ def use_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
         settings = tmp_path / "home" / ".m2" / "settings.xml"
         settings.parent.mkdir(parents=True)
         settings.write_text(
-            '<settings xmlns="http://maven.apache.org/SETTINGS/1.2.0"><mirrors><mirror><id>here</id>'
+            '<settings xmlns="urn:settings"><mirrors><mirror><id>here</id>'
             f"<mirrorOf>*</mirrorOf><url>{url}</url></mirror></mirrors></settings>"
         )
 
