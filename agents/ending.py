@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from agents.broadcast import Send, publish
+from streams.errors import EnvironmentFault
 from streams.frontier.end import EndWatch, result_of, seems_over
 from streams.messages import CrawlDefinition
 from streams.topics import INBOX, URLS, shard_of
@@ -45,10 +46,13 @@ class Ending:
         while True:
             await asyncio.sleep(LOOK_EVERY)
             for crawl in list(self._broadcast.crawls.values()):
-                if self._mine(crawl):
-                    await self._look(crawl)
-                else:
+                if not self._mine(crawl):
                     self._watches.pop(crawl.id, None)
+                    continue
+                try:
+                    await self._look(crawl)
+                except EnvironmentFault as error:  # the broker is away: nothing ends meanwhile
+                    log.warning("the end of crawl %s cannot be decided now: %s", crawl.id, error.problem)
 
     def _mine(self, crawl: CrawlDefinition) -> bool:
         return (

@@ -46,7 +46,7 @@ async def run(stages: Sequence[str], settings: Settings, bootstrap: str, stop: a
     """Run stages in this process until `stop` is set; when one ends, all end. Raises what ended it."""
     limit_libraries()
     async with AsyncExitStack() as stack:
-        worker = Worker(settings, bootstrap, stack, alone=len(stages) == 1)
+        worker = Worker(settings, bootstrap, stack, frozenset(stages))
         runners = [await worker.make(name) for name in stages]
         url = await stack.enter_async_context(worker.endpoints(runners))
         log.info("%s: metrics and health at %s", ", ".join(stages), url)
@@ -73,8 +73,8 @@ class Worker:
     settings: Settings
     bootstrap: str
     stack: AsyncExitStack
-    alone: bool
-    """Whether the process has one stage only."""
+    stages: frozenset[str]
+    """All that run in the process."""
     metrics: Metrics = field(default_factory=Metrics)
     clock: BrokerClock = field(default_factory=BrokerClock)
     background: list[asyncio.Task[None]] = field(default_factory=list)
@@ -100,10 +100,11 @@ class Worker:
         )  # fmt: skip
 
     async def _frontier(self) -> StageRunner:
-        broadcast = await self._known(progress=True)
+        broadcast = await self._known()
         frontier = FrontierStage(self.settings.frontier, broadcast, self.clock)
         intake = IntakeStage(broadcast, self.settings.frontier.politeness)
         runner = self._runner(Together("frontier", (intake, frontier)), Table=RowTable, TableManager=RowTables)
+        self.metrics.streams.clock_skew.labels(frontier.name).set_function(self.clock.skew)
         self.background.append(asyncio.create_task(self._look_after(frontier, runner, broadcast), name="ending"))
         return runner
 
@@ -115,7 +116,7 @@ class Worker:
     async def _parser(self) -> StageRunner:
         from agents.parser import ParserStage
 
-        cpu_limit = PAGE_CPU if self.alone else None
+        cpu_limit = PAGE_CPU if len(self.stages) == 1 else None
         return self._runner(ParserStage(self.settings, await self._known(), cpu_limit=cpu_limit))
 
     async def _exporter(self) -> StageRunner:
@@ -129,10 +130,10 @@ class Worker:
             stage, self.settings, bootstrap=self.bootstrap, datadir=datadir, metrics=self.metrics, **classes
         )
 
-    async def _known(self, *, progress: bool = False) -> Broadcast:
-        """Crawl definitions, and the shards' progress where a stage needs it."""
+    async def _known(self) -> Broadcast:
+        """Crawl definitions, and the shards' progress where the frontier needs it."""
         if self._broadcast is None:
-            self._broadcast = Broadcast(self.bootstrap, self.settings, progress=progress)
+            self._broadcast = Broadcast(self.bootstrap, self.settings, progress="frontier" in self.stages)
             self.stack.push_async_callback(self._broadcast.stop)
             await self._broadcast.start()
             self.background.append(asyncio.create_task(self._broadcast.ended(), name="broadcast"))
