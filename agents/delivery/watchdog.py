@@ -48,7 +48,7 @@ class Watchdog:
         self._fatal = fatal
         self._clock = clock
         self._period = limit / LOOKS
-        self._lag = 0
+        self._lag: int | None = None
         self._progress = -1
         self._since = clock()
         self._last = clock()
@@ -75,15 +75,19 @@ class Watchdog:
             self._progress = self._shards.progress
             self._since = now
         elif now - self._since >= self._limit:
-            self._fatal(StuckError(f"{self._lag} messages wait, and nothing was acked for {now - self._since:.0f} s"))
+            lag = "an unknown number of" if self._lag is None else self._lag
+            self._fatal(StuckError(f"{lag} messages wait, and nothing was acked for {now - self._since:.0f} s"))
 
     async def _lagging(self) -> bool:
-        """While the broker does not answer, the last lag counts."""
+        """While the broker does not answer, the last lag counts; one not known since the assignment may be any."""
         positions = self._shards.positions()
+        if not positions:
+            self._lag = None
+            return False
         try:
             async with asyncio.timeout(self._period / 2):
-                ends = await self._ends(list(positions)) if positions else {}
+                ends = await self._ends(list(positions))
         except (KafkaError, TimeoutError):
-            return self._lag > 0
+            return self._lag != 0
         self._lag = sum(max(0, end - positions[tp]) for tp, end in ends.items())
         return self._lag > 0

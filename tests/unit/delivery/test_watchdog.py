@@ -103,8 +103,19 @@ async def test_while_the_broker_does_not_answer_the_last_lag_counts() -> None:
     world.away = True
     with pytest.raises(Ended):
         await look(dog, world, LOOKS)
-    idle = World(away=True)
-    await look(watch(idle), idle, 3 * LOOKS)
+    idle = World()
+    dog = watch(idle)
+    await look(dog, idle, 1)
+    idle.away = True
+    await look(dog, idle, 3 * LOOKS)
+
+
+async def test_a_lag_not_known_since_the_assignment_may_be_any() -> None:
+    """The broker died right after the assignment: the worker has work as far as anybody knows."""
+    world = World(away=True)
+    with pytest.raises(Ended) as ended:
+        await look(watch(world), world, LOOKS + 1)
+    assert "an unknown number of messages wait" in str(ended.value.__cause__)
 
 
 async def test_a_rebalance_that_never_ends_is_stuck() -> None:
