@@ -3,8 +3,9 @@
 # for Linux on any machine and Python >= 3.11. Existing pins stay unless UPGRADE=1.
 set -eu
 cd "$(dirname "$0")/.."
-uv=$(command -v uv || true)
-if [ -z "$uv" ]; then
+if command -v uv >/dev/null; then
+    uv=uv
+else
     .venv/bin/python -m venv .venv/uv
     .venv/uv/bin/pip install --quiet --disable-pip-version-check uv
     uv=.venv/uv/bin/uv

@@ -22,7 +22,7 @@ BINARY = {".png", ".gz", ".zst", ".br", ".bin", ".xz", ".ico"}
 
 # Folders of one machine, and hosts of package registries: clients find those through their own configuration.
 TIED = re.compile(
-    r"/work/|/root/|/home/[a-z]|/Users/|pyp[i]\.org|pythonhoste[d]\.org|repo1?\.mave[n]"
+    r"/wor[k]/|/roo[t]/|/home/[a-z]|/Users/|pyp[i]\.org|pythonhoste[d]\.org|repo1?\.mave[n]"
     r"|deb\.debia[n]\.org|registry\.npmj[s]|proxy\.golan[g]|index\.crate[s]\.io|--index-url"
 )
 
@@ -110,7 +110,7 @@ def test_nothing_names_a_machine_or_a_registry() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["see /work/x", "pip install --index-url y", "https://pyp" + "i.org/simple", "https://repo1.mav" + "en.org"]
+    "line", ["see /wor" + "k/x", "pip install --index-url y", "https://pyp" + "i.org/", "https://repo1.mav" + "en.org"]
 )
 def test_the_pattern_finds_what_it_is_for(line: str) -> None:
     assert TIED.search(line)
