@@ -2,6 +2,7 @@
 
 workers load their code  |  the broker starts          (both at once)
 topics, name, folder, definition, exporter
+with several workers of a stage: wait until all of them are there
 seeds are produced and acknowledged, then the crawl is sealed with the end offsets of `urls`
 watch, until the frontier writes the end to `crawls`
 wait, until the exporter has committed past the ends of `records` and `failures`
@@ -29,7 +30,7 @@ from agents.cli.outputs import Plan, make_folder, write_plan
 from agents.cli.places import Places, Slot
 from agents.cli.view import Snapshot, View
 from agents.io.admin import Admin
-from agents.io.members import sign_off
+from agents.io.members import gather, sign_off
 from agents.io.seeds import Writer
 from streams import messages
 from streams.errors import EnvironmentFault, UsageError
@@ -40,6 +41,7 @@ T = TypeVar("T")
 
 STAGES = ("frontier", "fetcher", "parser")  # as many of each as --workers says; always one exporter
 _LOOK = 0.25
+_GATHERING = 20.0  # seconds to wait for all workers; with fewer the crawl begins as well
 _PAUSE_PATIENCE = 5.0
 _KILL_AFTER = 5.0  # seconds beyond the workers' own grace
 
@@ -150,7 +152,10 @@ class Conductor:
         export = {"export.out": self.folder.absolute(), "export.crawl": self._plan.name}
         await self._start_worker(workers, exporter, export)
         workers.connect(kafka.bootstrap)
+        if self._plan.workers > 1:
+            await self._unless(workers, gather(kafka.bootstrap, self._settings, self._members_by_group(), _GATHERING))
         try:
+            await self._unless(workers, self._go_on(kafka))
             if not self._plan.sealed:
                 await self._unless(workers, self._seal(kafka))
             result = await self._unless(workers, self._watch(kafka))
@@ -170,7 +175,7 @@ class Conductor:
         await workers.start(slot, override(self._settings, {**own, **extra}))
 
     async def _open(self, kafka: _Kafka) -> None:
-        """Give a new crawl its name, folder, definition and the start of its export; let a paused one go on."""
+        """Give a new crawl its name, folder, definition and the start of its export."""
         if self.folder is None:
             name, self.folder = make_folder(
                 self._plan.name, self._out, kafka.broadcast.crawls.__contains__, exact=self._plan.named
@@ -192,8 +197,12 @@ class Conductor:
             return
         if known.seal is not None and not self._plan.sealed:  # killed before it could note that
             self._keep(sealed=True)
+
+    async def _go_on(self, kafka: _Kafka) -> None:
+        """Let a crawl that was paused go on."""
+        known = kafka.broadcast.crawls[self._plan.name]
         if known.state == "paused":
-            await kafka.update(name, state="open" if known.seal is None else "sealed")
+            await kafka.update(known.id, state="open" if known.seal is None else "sealed")
 
     async def _seal(self, kafka: _Kafka) -> None:
         """Produce the seeds; when all are acknowledged, say where the last of them stand."""
