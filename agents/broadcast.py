@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from streams.codecs import CRAWL_ID, decode, encode
+from streams.definitions import CrawlDefinition
 from streams.errors import MessageError
-from streams.messages import DEFAULT_CRAWL, CrawlCounts, CrawlDefinition, Progress
+from streams.messages import DEFAULT_CRAWL, CrawlCounts, Progress
 from streams.settings import Settings
 from streams.topics import CRAWLS, PROGRESS, Topic
 

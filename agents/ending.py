@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from agents.broadcast import Send, publish
+from streams.definitions import CrawlDefinition
 from streams.errors import EnvironmentFault
 from streams.frontier.end import EndWatch, result_of, seems_over
-from streams.messages import CrawlDefinition
 from streams.topics import INBOX, URLS, shard_of
 
 if TYPE_CHECKING:

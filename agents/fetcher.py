@@ -19,8 +19,9 @@ from agents.meter import Meter
 from agents.outbox import Outbox
 from agents.results import Results
 from streams.codecs import decode
+from streams.definitions import CrawlDefinition
 from streams.errors import MessageError, NewerSchemaError
-from streams.messages import CrawlDefinition, FetchOrder, FetchOutcome
+from streams.messages import FetchOrder, FetchOutcome
 from streams.policy.dispatch import Begin, Dispatcher, Waiting
 from streams.policy.politeness import FOREVER, Limits
 from streams.policy.urls import parse

@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Final
 
 from streams.codecs import encode
-from streams.messages import PACK_BYTES, PACK_ITEMS, CrawlDefinition, LinkParent, Links, PageHeaders
+from streams.definitions import CrawlDefinition
+from streams.messages import PACK_BYTES, PACK_ITEMS, LinkParent, Links, PageHeaders
 from streams.policy import urls
 from streams.policy.scope import compile_scope
 from streams.topics import shard_of

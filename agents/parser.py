@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from agents.io.isolation import Child, ChildDied, Mark, limit_computation, load
 from agents.packs import Packer, Turn
 from streams import codecs
+from streams.definitions import CrawlDefinition
 from streams.errors import MessageError, NewerSchemaError
-from streams.messages import LINKS_IN_RECORD, CrawlDefinition, Outcomes, PageHeaders, ParseOutcome, Record
+from streams.messages import LINKS_IN_RECORD, Outcomes, PageHeaders, ParseOutcome, Record
 from streams.page.parse import Limits, ParsedPage, parse_page
 from streams.policy.urls import Joiner, politeness_key
 from streams.topics import INBOX, PAGES, RECORDS, Topic

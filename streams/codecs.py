@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from streams import messages as m
+from streams.definitions import CrawlDefinition
 from streams.errors import MessageError, NewerSchemaError
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -19,7 +20,7 @@ _seeds = msgspec.json.Decoder(list[msgspec.Raw])
 _inbox = msgspec.json.Decoder(m.Inbox)
 _decoders: dict[type, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (m.FetchOrder, m.Record, m.Failure, m.CrawlDefinition, m.Progress, m.Deployment)
+    for kind in (m.FetchOrder, m.Record, m.Failure, CrawlDefinition, m.Progress, m.Deployment)
 }
 
 PUBLIC: dict[str, type] = {
@@ -27,7 +28,7 @@ PUBLIC: dict[str, type] = {
     "page": m.PageHeaders,
     "record": m.Record,
     "failure": m.Failure,
-    "crawl": m.CrawlDefinition,
+    "crawl": CrawlDefinition,
     "progress": m.Progress,
     "order": m.FetchOrder,
     "candidates": m.Candidates,

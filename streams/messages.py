@@ -35,8 +35,8 @@ TruncationReason = Literal["length", "time", "disconnect", "decode", "protocol"]
 FetchResult = Literal["fetched", "unchanged", "failed", "redirected", "deferred"]
 OrderKind = Literal["page", "robots"]
 RequestKind = Literal["page", "robots", "redirect", "retry"]
-CrawlState = Literal["open", "sealed", "paused", "ended"]
-ScopeMode = Literal["host", "domain", "prefix", "any"]
+Source = Literal["page", "sitemap"]
+"""How a URL's answer is read: as a page, or as a list of URLs (sitemap, feed), which makes no record."""
 
 # What `streams.codecs` checks in words of its own stands in the JSON Schema all the same.
 CrawlId = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"})]
@@ -97,6 +97,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     headers: dict[str, str] = {}
     meta: Any = None
     origin: Origin | None = None  # seeds only
+    source: Source = "page"
+    lastmod: int = 0  # ms; what a sitemap says, 0: nothing
     traceparent: str = ""
 
 
@@ -122,6 +124,7 @@ class Links(Message, frozen=True, kw_only=True, omit_defaults=True, tag_field="t
     urls: list[str]
     fingerprints: bytes  # 16 bytes a URL, joined in the order of `urls`
     parents: list[LinkParent]
+    lastmods: list[int] = []  # from sitemaps: ms for each of `urls`, 0 where nothing is said; else empty
 
 
 class WireRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -171,6 +174,7 @@ class FetchOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     etag: str = ""
     last_modified: str = ""
     elapsed: float = 0.0  # seconds from the start of the request to its end
+    size: int = 0  # bytes of the body, decoded
     rules: int = 0  # version of the crawl's definition that was in force
     robots: str = ""  # version of the robots rules that were in force
     robots_rules: RobotsRules | None = None  # kind robots only
@@ -201,13 +205,19 @@ class Outcomes(Message, frozen=True, kw_only=True, omit_defaults=True, tag_field
 
 
 class Command(Message, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="command"):
-    """An order to a shard. `redrive` opens the visit it names for a URL that failed."""
+    """An order to a shard.
 
-    action: Literal["redrive"]
+    `redrive` opens the visit it names for a URL that ended. `forget` removes the rows of one URL, or of all URLs of a
+    host or below a prefix (exactly one of the three is set); the crawl's definition must already deny them.
+    """
+
+    action: Literal["redrive", "forget"]
     crawl: str
-    url: str
-    fingerprint: bytes
-    visit: int
+    url: str = ""
+    fingerprint: bytes = bytes(16)  # zeros: about more than one URL
+    visit: int = 0
+    host: str = ""
+    prefix: str = ""
 
 
 Inbox = Candidates | Links | Outcomes | Command
@@ -238,6 +248,11 @@ class FetchOrder(Message, frozen=True, kw_only=True, omit_defaults=True):
     robots: str = ""
     user_agent: str = ""
     max_body: int = 0  # 0: the fetcher's own limit
+    random_delay: float = 0.0  # seconds: up to so much is added to each gap, at random
+    timeout: float = 0.0  # seconds for the whole request; 0: the fetcher's own
+    accept: tuple[str, ...] = ()  # media types taken, `text/*` for all of a kind; empty: all
+    rule: str = ""  # id of the limit rule that set these; empty: the crawl's own values
+    source: Source = "page"
     etag: str = ""
     last_modified: str = ""
     released: int = 0
@@ -265,6 +280,7 @@ class PageHeaders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     truncated: TruncationReason | None = None
     depth: int = 0
     parent: str = ""
+    source: Source = "page"
     meta: Any = None
     traceparent: str = ""
 
@@ -312,38 +328,6 @@ class Failure(Message, frozen=True, kw_only=True, omit_defaults=False):
     traceparent: str = ""
 
 
-class Scope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which URLs belong to a crawl. `values`: hosts, registrable domains or URL prefixes, by mode."""
-
-    mode: ScopeMode = "any"
-    values: tuple[str, ...] = ()
-
-
-class CrawlDefinition(Message, frozen=True, kw_only=True, omit_defaults=True):
-    """What a crawl is (topic `crawls`, compacted). An update must carry the next `version`; others are ignored."""
-
-    id: CrawlId
-    version: Count = 1
-    state: CrawlState = "open"
-    endless: bool = False
-    scope: Scope = Scope()
-    depth: Natural | None = None  # links are followed up to this depth; None: no limit
-    limit: Natural | None = None  # pages
-    deadline: int | None = None  # broker time after which nothing more is released
-    seen_ttl: Seconds = 72 * 3600.0
-    delay: Seconds = 0.5
-    parallelism: Count = 2
-    robots: bool = True
-    user_agent: str = ""
-    max_body: Natural = 0
-    attempts: Count = 5
-    max_redirects: Natural = 10
-    seal: dict[int, int] | None = None  # end offsets of `urls` by partition: the last seeds stand before them
-    created: int = 0
-    ended: int = 0
-    result: Literal["", "exhausted", "limit", "deadline", "cancelled"] = ""
-
-
 class CrawlCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One shard's numbers for one crawl."""
 
@@ -357,6 +341,8 @@ class CrawlCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     duplicates: int = 0
     redirected: int = 0
     hosts: int = 0
+    due: int = 0  # done, and to be visited again at a known time
+    size: int = 0  # bytes of bodies
     failures: dict[str, int] = {}  # final ones, by class
     exclusions: dict[str, int] = {}  # by rule id
 
@@ -368,6 +354,7 @@ class Progress(Message, frozen=True, kw_only=True, omit_defaults=True):
     epoch: int
     position: int  # next offset of `inbox` to be read
     at: int
+    owner: str = ""  # URL of the owner's endpoints, for `fyke why`
     crawls: dict[str, CrawlCounts] = {}
 
 

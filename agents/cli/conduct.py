@@ -33,6 +33,7 @@ from agents.io.admin import Admin
 from agents.io.members import gather, sign_off
 from agents.io.seeds import Writer
 from streams import messages
+from streams.definitions import CrawlDefinition
 from streams.errors import EnvironmentFault, UsageError
 from streams.settings import Settings
 from streams.topics import FAILURES, RECORDS, URLS
@@ -309,7 +310,7 @@ class _Kafka:
     writer: Writer
     broadcast: Broadcast
 
-    async def publish(self, definition: messages.CrawlDefinition) -> bool:
+    async def publish(self, definition: CrawlDefinition) -> bool:
         """Publish a definition; False if another one of that version came first."""
         return await publish(self.broadcast.crawls, definition, self.writer.send, self.broadcast.catch_up)
 

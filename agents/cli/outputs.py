@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from agents.io.files import HIDDEN, replace_file
-from streams import messages
 from streams.codecs import CRAWL_ID
+from streams.definitions import CrawlDefinition
 from streams.errors import EnvironmentFault, UsageError
 
 HOME = Path("fyke-out")
@@ -30,7 +30,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     seeds: tuple[str, ...]
-    definition: messages.CrawlDefinition
+    definition: CrawlDefinition
     settings: dict[str, Any]
     named: bool = False  # the name was asked for
     workers: int = 1

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from agents.cli.configuration import override
 from agents.cli.outputs import Plan, check_name, default_name
+from streams.definitions import CrawlDefinition, ScopeMode
 from streams.errors import UsageError
-from streams.messages import CrawlDefinition, ScopeMode
 from streams.policy import urls
 from streams.policy.scope import scope_for
 from streams.settings import Settings

@@ -11,18 +11,10 @@ from functools import lru_cache
 
 import msgspec
 
+from streams.definitions import CrawlDefinition, Scope
 from streams.frontier.rows import ROW_SCHEMA, State, UrlRow
 from streams.frontier.turn import Turn
-from streams.messages import (
-    DEFAULT_PRIORITY,
-    Candidate,
-    Command,
-    CrawlDefinition,
-    LinkParent,
-    Links,
-    Origin,
-    Scope,
-)
+from streams.messages import DEFAULT_PRIORITY, Candidate, Command, LinkParent, Links, Origin
 from streams.policy.scope import compile_scope
 from streams.policy.urls import PolitenessMode, politeness_key
 
@@ -50,7 +42,7 @@ class Admission:
             return
         origins = _with_origin(row.origins, item.origin)
         if not row.open and _reopens(item, row, crawl, turn.now, excluded):
-            again = _next_visit(row, seq, min(row.depth, item.depth), item.priority)
+            again = _next_visit(row, seq, turn.now, min(row.depth, item.depth), item.priority)
             turn.put(item.fingerprint, replace(again, headers=item.headers, meta=item.meta, origins=origins,
                                                parent=item.parent, via=item.via,
                                                traceparent=item.traceparent))  # fmt: skip
@@ -73,7 +65,7 @@ class Admission:
                 fingerprint = fingerprints[i]
                 row = turn.url(fingerprint)
                 if row is None:
-                    turn.put(fingerprint, self._linked(pack.urls[i], crawl.id, parent.depth, parent.url, seq + i))
+                    turn.put(fingerprint, self._linked(pack.urls[i], crawl.id, parent, seq + i, turn.now))
                 else:
                     known += self._known(turn, fingerprint, row, crawl, parent, seq + i)
             at += parent.count
@@ -87,12 +79,13 @@ class Admission:
         if row is None or row.open or command.visit != row.visit + 1:
             return
         turn.tallies[command.crawl].activity += 1
-        turn.put(command.fingerprint, _next_visit(row, seq, row.depth, row.priority))
+        turn.put(command.fingerprint, _next_visit(row, seq, turn.now, row.depth, row.priority))
 
-    def _linked(self, url: str, crawl: str, depth: int, parent: str, seq: int) -> UrlRow:
+    def _linked(self, url: str, crawl: str, parent: LinkParent, seq: int, now: int) -> UrlRow:
         host = _site(url[: url.find("/", 8)], self.politeness)
         return UrlRow(
-            ROW_SCHEMA, State.WAITING, crawl, url, host, 1, 0, depth, DEFAULT_PRIORITY, seq, parent=parent
+            ROW_SCHEMA, State.WAITING, crawl, url, host, 1, 0, parent.depth, DEFAULT_PRIORITY, seq, parent=parent.url,
+            arrived=now,
         )  # fmt: skip
 
     def _new(self, item: Candidate, seq: int, excluded: str, now: int) -> UrlRow:
@@ -100,7 +93,8 @@ class Admission:
             ROW_SCHEMA, State.EXCLUDED if excluded else State.WAITING, item.crawl, item.url,
             politeness_key(item.url, self.politeness), 1, 0, item.depth, item.priority, seq,
             parent=item.parent, via=item.via, visited=now if excluded else 0, outcome=excluded, headers=item.headers,
-            meta=item.meta, origins=_with_origin((), item.origin), traceparent=item.traceparent,
+            meta=item.meta, origins=_with_origin((), item.origin), traceparent=item.traceparent, arrived=now,
+            source=item.source, lastmod=item.lastmod,
         )  # fmt: skip
 
     def _known(
@@ -116,7 +110,7 @@ class Admission:
         else:
             turn.put(fingerprint, replace(row, depth=parent.depth))
             return True
-        again = _next_visit(row, seq, depth, row.priority)
+        again = _next_visit(row, seq, turn.now, depth, row.priority)
         turn.put(fingerprint, replace(again, parent=parent.url, via=()))
         return False
 
@@ -176,9 +170,9 @@ def _kept_out_on_the_way(row: UrlRow) -> bool:
     return row.state is State.EXCLUDED and (row.outcome == "depth" or row.outcome.startswith("scope"))
 
 
-def _next_visit(row: UrlRow, seq: int, depth: int, priority: int) -> UrlRow:
+def _next_visit(row: UrlRow, seq: int, now: int, depth: int, priority: int) -> UrlRow:
     return replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, depth=depth, priority=priority, seq=seq,
-                   due=0, outcome="", status=0, page=None)  # fmt: skip
+                   arrived=now, due=0, outcome="", status=0, page=None)  # fmt: skip
 
 
 def _replayed(origin: Origin, taken: tuple[Origin, ...]) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from streams.definitions import CrawlDefinition
 from streams.frontier.rows import State
 from streams.frontier.tally import Tallies
-from streams.messages import CrawlDefinition
 from streams.policy.politeness import Limits
 
 NEVER = float("inf")

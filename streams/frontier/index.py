@@ -3,7 +3,7 @@
 The store writes these entries in the same batch as the row, also while it recovers, from the old row to the new one: so
 they cannot drift. An entry is still only a hint: whoever follows one reads the row before acting.
 
-Entries: `q host NUL crawl NUL urgency seq` → fingerprint (waiting, due now), `d due fingerprint` (waiting until due),
+Entries: `q host NUL crawl NUL place` → fingerprint (waiting, due now), `d due fingerprint` (waiting until due),
 `f since fingerprint` (fetched, not parsed). Numbers are big-endian so that bytes sort as numbers do.
 """
 
@@ -16,6 +16,8 @@ from streams.frontier.rows import URL_KEY, State, UrlRow, decode_url_row
 QUEUE = b"q"
 DUE = b"d"
 UNPARSED = b"f"
+HEAD_START = 24 * 3600 * 1000
+"""ms that each step of priority is worth in its queue."""
 REASONED = (State.FAILED, State.EXCLUDED)
 """States that are counted by class or rule, too."""
 
@@ -26,8 +28,13 @@ def queue_prefix(host: str, crawl: str) -> bytes:
 
 
 def queue_place(row: UrlRow) -> bytes:
-    """Where a waiting row stands in its queue: most urgent first, then in order of arrival."""
-    return ((9 - row.priority << 64) + row.seq).to_bytes(9, "big")
+    """Where a waiting row stands in its queue: by arrival, each priority above 0 being worth a head start of a day.
+
+    So what arrives now with priority 9 overtakes all that came within nine days with priority 0, and nothing starves:
+    whatever waits is overtaken only by what arrives within its head start. (Deadline scheduling with fixed places: no
+    entry ever has to be moved because it got older.)
+    """
+    return (max(0, row.arrived) + (9 - row.priority) * HEAD_START).to_bytes(8, "big") + row.seq.to_bytes(8, "big")
 
 
 def queue_entry(row: UrlRow) -> bytes:
@@ -54,7 +61,7 @@ def split_timed_entry(key: bytes) -> tuple[int, bytes]:
 class FrontierIndexer:
     """Derives index entries and counters from a row (`streams.state.store.Indexer`)."""
 
-    version = 1
+    version = 2
 
     def __init__(self) -> None:
         self._value = b""

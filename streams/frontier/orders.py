@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from streams.definitions import CrawlDefinition
 from streams.frontier.hosts import HostQueue
 from streams.frontier.released import Out
 from streams.frontier.rows import UrlRow
-from streams.messages import CrawlDefinition, FetchOrder
+from streams.messages import FetchOrder
 from streams.policy.politeness import Limits
 
 TRACEPARENT_LENGTH = len("00-") + 32 + len("-") + 16 + len("-01")

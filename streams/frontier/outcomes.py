@@ -12,10 +12,11 @@ from typing import cast
 
 import msgspec
 
+from streams.definitions import CrawlDefinition
 from streams.frontier.candidates import brings_links_into_reach
 from streams.frontier.rows import State, UrlRow
 from streams.frontier.turn import Turn
-from streams.messages import Candidate, CrawlDefinition, Failure, FailureClass, FetchOutcome, Next, ParseOutcome
+from streams.messages import Candidate, Failure, FailureClass, FetchOutcome, Next, ParseOutcome
 from streams.policy.retry import decide
 from streams.policy.urls import canonical, fingerprint
 

@@ -6,29 +6,26 @@ decided, a little ahead of time.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replaced
-from typing import Any
 
-import msgspec
-
+from streams.definitions import CrawlDefinition
 from streams.frontier import outcomes
 from streams.frontier.candidates import kept_out
 from streams.frontier.closing import Closing, excluded
 from streams.frontier.due import DueRows
 from streams.frontier.gates import Gates
-from streams.frontier.hosts import Agenda, Census, CrawlQueue, HostQueue, waiting_hosts
-from streams.frontier.index import queue_place, queue_prefix
+from streams.frontier.hosts import HostQueue, waiting_hosts
+from streams.frontier.index import queue_place
 from streams.frontier.orders import page_order, robots_key, robots_order
+from streams.frontier.queues import HostQueues
 from streams.frontier.released import Out, Released
 from streams.frontier.robots import HOPS, RobotsGate
 from streams.frontier.rows import State, UrlRow
 from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
-from streams.messages import CrawlDefinition, FetchOutcome
-from streams.policy.retry import phase
+from streams.messages import FetchOutcome
 from streams.policy.urls import PolitenessMode
 
 STEPS = 4000
@@ -58,80 +55,57 @@ class Release:
         self, config: ShardConfig, store: RowReader, epoch: int, crawls: Mapping[str, CrawlDefinition], tallies: Tallies
     ) -> None:
         self.released = Released(config.release_floor, config.release_seconds, config.unparsed_limit)
-        self.hosts_by_crawl: Counter[str] = Counter()  # hosts with queued URLs
         self._config = config
         self._store = store
         self._epoch = epoch
         self._crawls = crawls
         self._robots = RobotsGate(config.politeness)
-        self._hosts: dict[str, HostQueue] = {}
-        self._held: dict[str, dict[HostQueue, None]] = {}  # by crawl
-        self._agenda = Agenda()
         self._due = DueRows(store)
         self._gates = Gates(crawls, tallies)
         self._closing = Closing(store, self._gates, self.released)
         self._now = 0
-        boot = Turn(store, tallies, 0)
-        found = list(waiting_hosts(store))
-        self._meet(boot, dict(found))
-        for host, crawl in found:
-            self._queue(self._hosts[host], crawl)
+        self.queues = HostQueues(Turn(store, tallies, 0), waiting_hosts(store))
 
     # --- what a shard tells
-
-    def host(self, turn: Turn, host: str) -> HostQueue:
-        """The queue of a host, made when first asked for."""
-        if host not in self._hosts:
-            self._meet(turn, (host,))
-        return self._hosts[host]
-
-    def keep(self, turn: Turn, queue: HostQueue, **changes: Any) -> None:
-        """Change a host's row."""
-        queue.row = msgspec.structs.replace(queue.row, **changes)
-        turn.put_host(queue.host, queue.row)
-
-    def schedule(self, queue: HostQueue, now: int) -> None:
-        """Something about a host has changed: see when to look at it."""
-        self._agenda.put(queue, max(now, queue.at(now)))
 
     def wait(self, turn: Turn) -> None:
         """Queue the rows this turn leaves waiting; their entries will be in the index when the next one begins."""
         waiting = [(fingerprint, row) for fingerprint, row in turn.changed.items()
                    if row.state is State.WAITING and fingerprint not in self.released]  # fmt: skip
-        self._meet(turn, dict.fromkeys(row.host for _, row in waiting))
+        self.queues.meet(turn, dict.fromkeys(row.host for _, row in waiting))
         hosts: dict[HostQueue, None] = {}
         for fingerprint, row in waiting:
             if row.due and row.crawl not in self._gates.over:
                 self._due.note(row.due, fingerprint)
                 continue
-            queue = self.host(turn, row.host)
+            queue = self.queues.host(turn, row.host)
             if row.due:
-                self._queue(queue, row.crawl).give_back(fingerprint)
+                self.queues.queue(queue, row.crawl).give_back(fingerprint)
             else:
-                self._queue(queue, row.crawl).note(queue_place(row), fingerprint)
+                self.queues.queue(queue, row.crawl).note(queue_place(row), fingerprint)
             self._closing.queued(queue, row.crawl)
             hosts[queue] = None
         for queue in hosts:
-            self.schedule(queue, turn.now)
+            self.queues.schedule(queue, turn.now)
 
     def give_back(self, turn: Turn, host: str, crawl_id: str, fingerprint: bytes) -> None:
         """A URL waits again that was released, or whose time has come."""
-        queue = self.host(turn, host)
-        self._queue(queue, crawl_id).give_back(fingerprint)
+        queue = self.queues.host(turn, host)
+        self.queues.queue(queue, crawl_id).give_back(fingerprint)
         self._closing.queued(queue, crawl_id)
-        self.schedule(queue, turn.now)
+        self.queues.schedule(queue, turn.now)
 
     def answered(self, turn: Turn, out: Out) -> HostQueue:
         """The order of a page is no longer out."""
-        queue = self.host(turn, out.host)
+        queue = self.queues.host(turn, out.host)
         queue.ended(out.crawl)
         turn.tallies[out.crawl].released -= 1
-        self.schedule(queue, turn.now)
+        self.queues.schedule(queue, turn.now)
         return queue
 
     def robots_answered(self, turn: Turn, outcome: FetchOutcome, out: Out) -> None:
         """A robots.txt was fetched, or could not be."""
-        queue = self.host(turn, out.host)
+        queue = self.queues.host(turn, out.host)
         crawl = self._crawls.get(out.crawl)
         if outcome.result == "redirected" and out.visit < HOPS and crawl is not None:
             hop = replaced(out, visit=out.visit + 1, at=turn.now)
@@ -141,16 +115,16 @@ class Release:
         if outcome.result == "deferred":
             queue.next_at = max(queue.next_at, turn.now + (outcome.retry_after or 0.0) * 1000)
         else:
-            self.keep(turn, queue, **self._robots.answered(queue.row, outcome, out.origin, turn.now))
-        self.schedule(queue, turn.now)
+            self.queues.keep(turn, queue, **self._robots.answered(queue.row, outcome, out.origin, turn.now))
+        self.queues.schedule(queue, turn.now)
 
     def overdue(self, turn: Turn) -> None:
         """Orders that nobody answered go out again."""
         for key, out in self.released.overdue(turn.now - round(self._config.answer_timeout * 1000)):
             if out.origin:
-                queue = self.host(turn, out.host)
+                queue = self.queues.host(turn, out.host)
                 self._robots_over(turn, queue, out)
-                self.schedule(queue, turn.now)
+                self.queues.schedule(queue, turn.now)
             else:
                 self.answered(turn, out)
                 self.give_back(turn, out.host, out.crawl, key)
@@ -163,18 +137,12 @@ class Release:
             return self._now
         times = [self._due.next_at(), self._gates.next_at()]
         if self.released.room() > 0:
-            times.append(self._agenda.next_at())
-        if self._held:
+            times.append(self.queues.agenda.next_at())
+        if self.queues.held:
             times.append(self._now + LOOK_AGAIN)
         if (oldest := self.released.oldest()) is not None:
             times.append(oldest + self._config.answer_timeout * 1000 + 1)
         return min(times)
-
-    def census(self, now: int) -> Census:
-        """Numbers of hosts. Looks at all of them: for metrics, not for turns."""
-        broken = sum(1 for queue in self._hosts.values() if phase(queue.row.breaker, now) == "open")
-        known = sum(1 for queue in self._hosts.values() if not queue.empty)
-        return Census(known, self._agenda.due(now), broken, max(0.0, now - self._agenda.next_at()))
 
     def run(self, turn: Turn, elsewhere: Mapping[str, int]) -> None:
         """Release what may run now into `turn.orders`; exclusions and the like become rows."""
@@ -186,70 +154,28 @@ class Release:
         self._gates.look(turn.now, elsewhere)
         self._take_due(turn)
         steps = self._close(turn)
-        self._resume(turn.now)
-        while steps > 0 and self.released.room() > 0 and (queue := self._agenda.pop(turn.now)) is not None:
+        self.queues.resume(self._gates, turn.now)
+        while steps > 0 and self.released.room() > 0 and (queue := self.queues.agenda.pop(turn.now)) is not None:
             if queue.empty and queue.next_at <= turn.now:
-                del self._hosts[queue.host]
+                del self.queues.hosts[queue.host]
                 continue
             steps -= 1 + self._serve(turn, queue)
-            self.schedule(queue, turn.now)
+            self.queues.schedule(queue, turn.now)
 
-    # --- queues
-
-    def _meet(self, turn: Turn, hosts: Iterable[str]) -> None:
-        """Make queues for those of the hosts that have none."""
-        new = [host for host in hosts if host not in self._hosts]
-        for host, row in zip(new, turn.hosts(new), strict=True):
-            queue = self._hosts[host] = HostQueue(host, row)
-            self._agenda.put(queue, turn.now)  # to be forgotten if nothing comes of it
-
-    def _queue(self, queue: HostQueue, crawl_id: str) -> CrawlQueue:
-        """The queue of a crawl on a host, for something to be put into it."""
-        found = queue.crawls.get(crawl_id)
-        if found is None:
-            found = queue.held.get(crawl_id)
-        if found is None:
-            found = queue.idle.pop(crawl_id, None) or CrawlQueue(queue_prefix(queue.host, crawl_id))
-            queue.crawls[crawl_id] = found
-            self.hosts_by_crawl[crawl_id] += 1
-        return found
-
-    def _emptied(self, queue: HostQueue, crawl_id: str) -> None:
-        queue.idle[crawl_id] = queue.crawls.pop(crawl_id)
-        self.hosts_by_crawl[crawl_id] -= 1
-
-    def _hold(self, queue: HostQueue, crawl_id: str) -> None:
-        queue.held[crawl_id] = queue.crawls.pop(crawl_id)
-        self._held.setdefault(crawl_id, {})[queue] = None
-
-    def _resume(self, now: int) -> None:
-        """Let crawls that were held go on: of a crawl near its page limit, not more hosts than it has pages left."""
-        for crawl_id in list(self._held):
-            if self._gates.holds(crawl_id):
-                continue
-            hosts = self._held[crawl_id]
-            room = self._gates.room(crawl_id)
-            while hosts and room > 0:
-                queue, _ = hosts.popitem()
-                room -= 1
-                if crawl_id in queue.held:
-                    queue.crawls[crawl_id] = queue.held.pop(crawl_id)
-                    self.schedule(queue, now)
-            if not hosts:
-                del self._held[crawl_id]
+    # --- crawls that are over, rows that are due
 
     def _close(self, turn: Turn) -> int:
         """Exclude what waits of crawls that are over; returns the steps that are left."""
-        self._closing.begin(self._hosts)
+        self._closing.begin(self.queues.hosts)
         self._closing.sweep(turn)
         steps = STEPS
         for queue in self._closing.waiting():
-            self._unpark(queue)
+            self.queues.unpark(queue)
             for crawl_id in [c for c in (*queue.crawls, *queue.held) if c in self._gates.over]:
                 if crawl_id in queue.held:
                     queue.crawls[crawl_id] = queue.held.pop(crawl_id)
                 steps -= self._drop(turn, queue, crawl_id, steps)
-            self.schedule(queue, turn.now)
+            self.queues.schedule(queue, turn.now)
             if steps <= 0:
                 self._closing.again(queue)
                 break
@@ -260,17 +186,12 @@ class Release:
         for steps in range(1, most + 1):
             fingerprint = queue.crawls[crawl_id].pop(self._store)
             if fingerprint is None:
-                self._emptied(queue, crawl_id)
+                self.queues.emptied(queue, crawl_id)
                 return steps
             row = turn.url(fingerprint)
             if row is not None:
                 self._closing.exclude(turn, fingerprint, row)
         return max(most, 0)
-
-    def _unpark(self, queue: HostQueue) -> None:
-        parked, queue.parked = queue.parked, []
-        for crawl_id, fingerprint in parked:
-            self._queue(queue, crawl_id).give_back(fingerprint)
 
     def _take_due(self, turn: Turn) -> None:
         """Queue the rows whose time has come."""
@@ -285,16 +206,14 @@ class Release:
         """The broker's clock was set back: nobody waits for a time that was counted from its former one."""
         by = self._now - now
         self.released.clock_went_back(by)
-        for queue in self._hosts.values():
-            queue.clock_went_back(by)
-            self.schedule(queue, now)
+        self.queues.clock_went_back(by, now)
 
     # --- one host
 
     def _serve(self, turn: Turn, queue: HostQueue) -> int:
         """Release up to BURST orders of one host; returns the number of URLs looked at."""
         if queue.parked and turn.now >= queue.parked_until:
-            self._unpark(queue)
+            self.queues.unpark(queue)
         names = {*queue.crawls, *queue.held, *queue.out}
         queue.obey(self._gates.limits(names, self._robots.crawl_delay(queue.row)))
         self._read_ahead(turn, queue)
@@ -305,12 +224,12 @@ class Release:
             steps += 1
             crawl_id = next(iter(queue.crawls))
             if self._gates.holds(crawl_id) or crawl_id in self._gates.over:
-                self._hold(queue, crawl_id)
+                self.queues.hold(queue, crawl_id)
                 continue
             queue.rotate(crawl_id)
             fingerprint = queue.crawls[crawl_id].pop(self._store)
             if fingerprint is None:
-                self._emptied(queue, crawl_id)
+                self.queues.emptied(queue, crawl_id)
                 continue
             row = turn.url(fingerprint)
             if row is not None and self._may_go(turn, fingerprint, row):
@@ -351,7 +270,7 @@ class Release:
     def _offer_by_robots(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, key: bytes, row: UrlRow) -> int:
         verdict = self._robots.ask(queue.row, row.url, turn.now)
         if verdict.order:
-            self._queue(queue, row.crawl).push(key)
+            self.queues.queue(queue, row.crawl).push(key)
             probe = self._robots.probe(queue.row, verdict.order)
             out = Out(queue.host, row.crawl, 0, probe, turn.now, verdict.order)
             queue.robots_out = True

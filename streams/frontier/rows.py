@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from streams.errors import NewerSchemaError
-from streams.messages import Origin, RobotsRules
+from streams.messages import Origin, RobotsRules, Source
 from streams.policy.retry import CLOSED, Breaker
 
 ROW_SCHEMA = 1
@@ -61,6 +61,12 @@ class UrlRow(msgspec.Struct, array_like=True, frozen=True):
     meta: Any = None
     origins: tuple[Origin, ...] = ()  # the newest seed taken from each partition of `urls`
     traceparent: str = ""
+    arrived: int = 0  # when this visit was opened; orders the queue together with priority and seq
+    source: Source = "page"
+    size: int = 0  # bytes of the newest body
+    interval: float = 0.0  # seconds between two visits, learned; 0: not yet
+    lastmod: int = 0  # what a sitemap said last
+    changed: int = 0  # when the content was first seen as it is
 
     @property
     def open(self) -> bool:
@@ -77,6 +83,13 @@ class Probe(msgspec.Struct, array_like=True, frozen=True):
     reason: str
 
 
+class Novelty(msgspec.Struct, array_like=True, frozen=True):
+    """Pages in a row, of one pattern of URLs, whose content was known. `contents`: of the newest different ones."""
+
+    stale: int
+    contents: tuple[bytes, ...] = ()
+
+
 class HostRow(msgspec.Struct, array_like=True, frozen=True):
     """What is known of a host (politeness key): survives restarts so that no new owner asks too early."""
 
@@ -85,6 +98,9 @@ class HostRow(msgspec.Struct, array_like=True, frozen=True):
     breaker: Breaker = CLOSED
     robots: dict[str, RobotsRules] = {}  # by origin
     probes: dict[str, Probe] = {}  # by origin
+    delay: float = 0.0  # seconds, learned from answers; 0: nothing learned
+    spent: dict[str, tuple[int, int]] = {}  # pages and bytes, by crawl: only for crawls with a budget for each host
+    patterns: dict[str, Novelty] = {}  # by crawl and pattern of URL: only what brings the same again and again
 
 
 _encoder = msgspec.msgpack.Encoder()

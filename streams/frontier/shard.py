@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from streams import messages as m
+from streams.definitions import CrawlDefinition
 from streams.frontier import outcomes
 from streams.frontier.candidates import ORDER_BITS, Admission
 from streams.frontier.hosts import Census
@@ -20,7 +21,7 @@ from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
 from streams.policy.retry import breaker_after, rule_for
 
-Definitions = Mapping[str, m.CrawlDefinition]
+Definitions = Mapping[str, CrawlDefinition]
 PAGE_LIFE = 24 * 3600 * 1000
 """ms a page is kept at least; a page not parsed by then is gone and its URL is fetched again."""
 CHECK_EVERY = 60_000
@@ -62,7 +63,7 @@ class Shard:
         if self.position >= self.backlog:
             self._release.run(turn, elsewhere)
         self._release.wait(turn)
-        hosts = self._release.hosts_by_crawl.total()
+        hosts = self._release.queues.hosts_by_crawl.total()
         if inbox or turn.changed or turn.orders or hosts != self._hosts:
             self.changes += 1
         self._hosts = hosts
@@ -74,7 +75,7 @@ class Shard:
 
     def progress(self, now: int) -> m.Progress:
         """The shard's numbers and the input they cover; only true once the last turn is durable."""
-        hosts = self._release.hosts_by_crawl
+        hosts = self._release.queues.hosts_by_crawl
         return m.Progress(
             shard=self.config.shard, epoch=self.epoch, position=self.position, at=now,
             crawls={crawl: tally.counts(hosts[crawl]) for crawl, tally in self.tallies.items()},
@@ -86,7 +87,7 @@ class Shard:
 
     def census(self, now: int) -> Census:
         """Numbers of hosts at `now` (ms); looks at all of them."""
-        return self._release.census(now)
+        return self._release.queues.census(now)
 
     def _apply(self, turn: Turn, offset: int, message: m.Inbox) -> None:
         seq = offset << ORDER_BITS
@@ -111,7 +112,7 @@ class Shard:
             else:
                 self._fetched(turn, outcome)
 
-    def _admitting(self, turn: Turn, crawl_id: str, items: int) -> m.CrawlDefinition | None:
+    def _admitting(self, turn: Turn, crawl_id: str, items: int) -> CrawlDefinition | None:
         """The crawl, if it still takes URLs: an ended crawl stays as a tombstone that keeps late ones out."""
         crawl = self._crawls.get(crawl_id)
         if crawl is not None and crawl.state != "ended":
@@ -143,19 +144,19 @@ class Shard:
 
     def _weigh(self, turn: Turn, outcome: m.FetchOutcome, host: str) -> None:
         """What an answer means for the host's breaker; a replay means nothing."""
-        queue = self._release.host(turn, host)
+        queue = self._release.queues.host(turn, host)
         bad = outcome.failure is not None and rule_for(outcome.failure, outcome.status).host_effect != "none"
         breaker = breaker_after(queue.row.breaker, not bad, turn.now)
         if breaker != queue.row.breaker:
-            self._release.keep(turn, queue, breaker=breaker)
-            self._release.schedule(queue, turn.now)
+            self._release.queues.keep(turn, queue, breaker=breaker)
+            self._release.queues.schedule(queue, turn.now)
 
     def _hold_host(self, turn: Turn, host: str, seconds: float) -> None:
         """The host asks to be left alone (Retry-After), or the fetcher must leave it alone for so long."""
-        queue = self._release.host(turn, host)
+        queue = self._release.queues.host(turn, host)
         until = turn.now + round(seconds * 1000)
         if until > queue.row.not_before:
-            self._release.keep(turn, queue, not_before=until)
+            self._release.queues.keep(turn, queue, not_before=until)
 
     def _parsed(self, turn: Turn, outcome: m.ParseOutcome) -> None:
         turn.tallies[outcome.crawl].activity += 1

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
+from streams.definitions import Scope, ScopeMode
 from streams.errors import UsageError
-from streams.messages import Scope, ScopeMode
 from streams.policy import urls
 
 IN_SCOPE: Final = ""

@@ -12,7 +12,8 @@ from typing import Any
 from agents.delivery import Batch
 from agents.parser import ParserStage
 from streams import codecs
-from streams.messages import CrawlDefinition, PageHeaders, ParseOutcome, Record
+from streams.definitions import CrawlDefinition
+from streams.messages import PageHeaders, ParseOutcome, Record
 from streams.metrics import Metrics
 from streams.settings import Parse, Settings, Worker
 from streams.topics import INBOX, PAGES, RECORDS, Topic

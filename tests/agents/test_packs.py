@@ -7,7 +7,8 @@ import pytest
 
 from agents.packs import MAX_URL, Emitted, Packer
 from streams.codecs import decode_inbox
-from streams.messages import PACK_BYTES, PACK_ITEMS, CrawlDefinition, Links, PageHeaders, Scope
+from streams.definitions import CrawlDefinition, Scope
+from streams.messages import PACK_BYTES, PACK_ITEMS, Links, PageHeaders
 from streams.policy import urls
 from streams.topics import shard_of
 

@@ -12,15 +12,8 @@ from agents.delivery import Batch
 from agents.io.isolation import Mark
 from agents.parser import ParserStage
 from streams import codecs
-from streams.messages import (
-    LINKS_IN_RECORD,
-    SCHEMA,
-    CrawlDefinition,
-    PageHeaders,
-    ParseOutcome,
-    Record,
-    Scope,
-)  # fmt: skip
+from streams.definitions import CrawlDefinition, Scope
+from streams.messages import LINKS_IN_RECORD, SCHEMA, PageHeaders, ParseOutcome, Record  # fmt: skip
 from streams.page.parse import Limits
 from streams.topics import PAGES
 from tests.agents import poison

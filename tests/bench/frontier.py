@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 
 from streams import messages as m
 from streams.codecs import decode_inbox, encode
+from streams.definitions import CrawlDefinition
 from streams.frontier.index import FrontierIndexer
 from streams.frontier.release import ShardConfig
 from streams.frontier.shard import Shard
@@ -40,7 +41,7 @@ class Bench:
     def __init__(self, store: Store, rows: int, hosts: int, pack: int) -> None:
         self.store = store
         self.rows = rows
-        self.crawls = {CRAWL: m.CrawlDefinition(id=CRAWL, state="paused", delay=0.0, parallelism=64, robots=False)}
+        self.crawls = {CRAWL: CrawlDefinition(id=CRAWL, state="paused", delay=0.0, parallelism=64, robots=False)}
         self.shard = Shard(ShardConfig(0, release_floor=2000), store, 0, self.crawls)
         self.offset = 0
         self.now = NOW
@@ -70,7 +71,7 @@ class Bench:
 
     def way(self) -> int:
         """Every URL: order, fetched, parsed; answers come 100 a message."""
-        self.crawls[CRAWL] = m.CrawlDefinition(id=CRAWL, version=2, delay=0.0, parallelism=64, robots=False)
+        self.crawls[CRAWL] = CrawlDefinition(id=CRAWL, version=2, delay=0.0, parallelism=64, robots=False)
         self.now += 1000
         orders, done = self.turn(), 0
         while orders:

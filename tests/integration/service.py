@@ -22,7 +22,7 @@ from agents import worker
 from agents.broadcast import Broadcast, publish
 from agents.io.admin import Admin
 from agents.io.seeds import Writer
-from streams.messages import CrawlDefinition
+from streams.definitions import CrawlDefinition
 from streams.settings import Settings, to_environment
 from streams.topics import ALL, CRAWLS, FAILURES, RECORDS, Topic
 from tests.kafka import settings_for

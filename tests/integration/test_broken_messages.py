@@ -20,6 +20,7 @@ from aiokafka.errors import MessageSizeTooLargeError
 from agents.io.admin import Admin
 from streams import codecs
 from streams import messages as m
+from streams.definitions import CrawlDefinition
 from streams.policy import urls
 from streams.settings import Settings
 from streams.topics import CRAWLS, FAILURES, FETCHES, INBOX, PAGES, PROGRESS, RECORDS, URLS, Topic
@@ -61,7 +62,7 @@ BROKEN: dict[Topic, Sequence[bytes | None]] = {
             codecs.encode(m.Candidates(items=(m.Candidate(url="http://h/", crawl="c", fingerprint=b"short"),)))),
     FETCHES: (*EVERYWHERE, None, b'{"crawl": 5}', order(shard=99), order(url="http://[")),
     RECORDS: (*EVERYWHERE, None, json.dumps(RECORD | {"crawl": "x", "links": "no list"}).encode()),
-    CRAWLS: (*EVERYWHERE, b'{"id": 5}', codecs.encode(m.CrawlDefinition(id="somebody-else")),
+    CRAWLS: (*EVERYWHERE, b'{"id": 5}', codecs.encode(CrawlDefinition(id="somebody-else")),
              b'{"id": "broken", "parallelism": 0}'),
     PROGRESS: (*EVERYWHERE, b'{"shard": "0"}'),
 }  # fmt: skip
@@ -229,7 +230,7 @@ def _exported_urls(service: Settings) -> list[str]:
 @pytest.mark.parametrize(
     ("topic", "value", "stages"),
     [
-        (CRAWLS, codecs.encode(m.CrawlDefinition(id="new", schema=2)), ("frontier", "fetcher", "parser")),
+        (CRAWLS, codecs.encode(CrawlDefinition(id="new", schema=2)), ("frontier", "fetcher", "parser")),
         (PROGRESS, b'{"schema": 2, "shard": 0, "epoch": 0, "position": 0, "at": 0}', ("frontier",)),
     ],
     ids=["crawls", "progress"],

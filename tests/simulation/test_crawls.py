@@ -10,6 +10,7 @@ import pytest
 
 from streams import messages as m
 from streams.codecs import decode
+from streams.definitions import CrawlDefinition
 from streams.frontier.rows import State
 from streams.policy import urls
 from tests.simulation.world import CRAWL, Answer, World, key_of
@@ -118,7 +119,7 @@ def test_flaky_pages_are_tried_again_and_succeed(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_page_that_always_fails_ends_after_its_attempts(seed: int) -> None:
-    definition = m.CrawlDefinition(id=CRAWL, delay=0.0, parallelism=2, robots=False, attempts=3)
+    definition = CrawlDefinition(id=CRAWL, delay=0.0, parallelism=2, robots=False, attempts=3)
     world = World(lambda *_: Answer(failure="connection", status=0), seed, crash=0.0, definition=definition)
     world.seed_urls("http://h.example/")
     sealed(world).run()
@@ -135,7 +136,7 @@ def test_redirects_end_in_their_target_or_in_a_failure(seed: int) -> None:
         **{f"http://b.example/{i}": Answer(location=f"http://a.example/{i + 1}") for i in range(0, 30, 2)},
         **{f"http://a.example/{i}": Answer(location=f"http://b.example/{i + 1}") for i in range(1, 30, 2)},
     }
-    definition = m.CrawlDefinition(id=CRAWL, delay=0.0, parallelism=2, robots=False, max_redirects=10)
+    definition = CrawlDefinition(id=CRAWL, delay=0.0, parallelism=2, robots=False, max_redirects=10)
     world = World(lambda url, _: site[url], seed, crash=(0.0, 0.1)[seed % 2], definition=definition)
     world.seed_urls("http://a.example/")
     sealed(world).run()
@@ -156,7 +157,7 @@ def test_depth_is_the_shortest_way(seed: int) -> None:
         "http://b.example/child": Answer(links=("http://b.example/grandchild",)),
         "http://b.example/grandchild": Answer(links=("http://b.example/beyond",)),
     }
-    definition = m.CrawlDefinition(id=CRAWL, delay=0.0, parallelism=1, robots=False, depth=3)
+    definition = CrawlDefinition(id=CRAWL, delay=0.0, parallelism=1, robots=False, depth=3)
     world = World(lambda url, _: site[url], seed, crash=(0.0, 0.1)[seed % 2], definition=definition)
     world.seed_urls("http://a.example/")
     sealed(world).run()
@@ -170,7 +171,7 @@ def test_depth_is_the_shortest_way(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_a_page_limit_excludes_the_rest(seed: int) -> None:
     site = {f"http://a.example/{i}": Answer(links=tuple(f"http://a.example/{j}" for j in range(60))) for i in range(60)}
-    definition = m.CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=False, limit=20)
+    definition = CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=False, limit=20)
     world = World(lambda url, _: site[url], seed, crash=0.0, definition=definition)
     world.seed_urls("http://a.example/0")
     sealed(world).run()
@@ -184,7 +185,7 @@ def test_a_page_limit_holds_over_shards_and_crashes(seed: int) -> None:
     """It may be exceeded by what was released; what is left is excluded, and the crawl ends."""
     site = {url: Answer(links=tuple(f"{host}/{i}" for host in HOSTS for i in range(12)))
             for url in [f"{host}/{i}" for host in HOSTS for i in range(12)]}  # fmt: skip
-    definition = m.CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=False, limit=20)
+    definition = CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=False, limit=20)
     world = World(lambda url, _: site[url], seed, crash=(0.02, 0.1)[seed % 2], definition=definition)
     world.seed_urls(first_page(site))
     sealed(world).run()
@@ -205,7 +206,7 @@ def test_hosts_whose_robots_cannot_be_had_for_a_while(seed: int) -> None:
         gone = url.startswith(dead) or (urls.origin(url) == HOSTS[seed % 5] and asked < 3)
         return Answer(failure="timeout", status=0) if gone else Answer(status=404)
 
-    definition = m.CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=True)
+    definition = CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=True)
     world = World(lambda url, _: site[url], seed, crash=(0.0, 0.05)[seed % 2], definition=definition, robots=robots,
                   answer_timeout=600.0)  # fmt: skip
     world.seed_urls(first_page(site))
@@ -226,7 +227,7 @@ def test_two_crawls_on_one_host_keep_the_stricter_delay(seed: int) -> None:
     found = [f"http://h.example/{i}" for i in range(8)]
     site = {found[0]: Answer(links=tuple(found)), **{url: Answer() for url in found[1:]}}
     world = World(lambda url, _: site[url], seed, crash=0.0)
-    world.crawls["slow"] = m.CrawlDefinition(id="slow", delay=5.0, parallelism=1, robots=False)
+    world.crawls["slow"] = CrawlDefinition(id="slow", delay=5.0, parallelism=1, robots=False)
     world.seed_urls(found[0])
     world.seed_urls(*found, crawl="slow")
     sealed(world).run()
@@ -280,7 +281,7 @@ def test_late_candidates_of_an_ended_crawl_stay_out() -> None:
 
 def test_robots_is_asked_once_for_an_origin() -> None:
     site, reached = random_site(4)
-    definition = m.CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=True)
+    definition = CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=True)
     world = World(lambda url, _: site[url], 4, crash=0.0, definition=definition)
     world.seed_urls(first_page(site))
     sealed(world).run()

@@ -17,6 +17,7 @@ import msgspec
 
 from streams import messages as m
 from streams.codecs import decode, decode_inbox, encode
+from streams.definitions import CrawlDefinition
 from streams.frontier.end import EndWatch, result_of, seems_over
 from streams.frontier.release import ShardConfig
 from streams.frontier.rows import URL_KEY, State, UrlRow, decode_url_row
@@ -27,7 +28,7 @@ from streams.topics import shard_of
 from tests.simulation.store import MemoryStore
 
 CRAWL = "c"
-DEFINITION = m.CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=False)
+DEFINITION = CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=False)
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class World:
     seed: int
     shards: int = 2
     crash: float = 0.05
-    definition: m.CrawlDefinition = DEFINITION
+    definition: CrawlDefinition = DEFINITION
     robots: Web = no_robots
     answer_timeout: float = 5.0
 
@@ -85,7 +86,7 @@ class World:
         self.random = random.Random(self.seed)
         self.now = 1_000_000
         self.log = Log()
-        self.crawls: dict[str, m.CrawlDefinition] = {self.definition.id: self.definition}
+        self.crawls: dict[str, CrawlDefinition] = {self.definition.id: self.definition}
         self.stores = [MemoryStore() for _ in range(self.shards)]
         self.committed: Counter[tuple[str, int]] = Counter()
         self.position: Counter[tuple[str, int]] = Counter()
@@ -99,7 +100,7 @@ class World:
         self.crashes = 0
         self.watch: EndWatch | None = None
         self.ended_with: list[tuple[int, str]] = []
-        self.known: list[dict[str, m.CrawlDefinition]] = [{} for _ in range(self.shards)]
+        self.known: list[dict[str, CrawlDefinition]] = [{} for _ in range(self.shards)]
         self.released: list[tuple[int, m.FetchOrder]] = []
         self.parsers_run = True
         self.die_at = -1

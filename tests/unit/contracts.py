@@ -13,6 +13,7 @@ import msgspec
 
 from streams import codecs
 from streams import messages as m
+from streams.definitions import CrawlDefinition, Keys, LimitRule, Recrawl, Scope, ScopeRule, Traps
 
 GOLDEN = Path(__file__).parent / "golden"
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -30,12 +31,14 @@ REQUEST = m.WireRequest(
     kind="retry", host="example.org", url=WHERE["url"], start=1, end=2, status=200, fetcher="f-1", address="192.0.2.1"
 )
 
+PATTERN = {"domain": "*.example.org", "path": "/*?print", "regex": "print"}
+
 FULL: dict[str, Any] = {
     "seed": m.Seed(**WHERE, priority=9, depth=1, refetch=True, headers=HEADERS, meta=META, traceparent=TRACE),
     "page": m.PageHeaders(
         **WHERE, **FETCHED, attempt=1, shard=3, status=200, headers=[("Content-Type", "text/html"), ("ETag", '"x"')],
         start=1, first_byte=2, end=3, address="192.0.2.1", robots="v1", rules=4, truncated="length", depth=1,
-        parent="https://example.org/", meta=META,
+        parent="https://example.org/", source="sitemap", meta=META,
     ),
     "record": m.Record(
         **WHERE, visit=2, status=200, content_type="text/html", title="Ä", text="words", depth=1,
@@ -46,16 +49,26 @@ FULL: dict[str, Any] = {
         **WHERE, visit=2, attempt=1, failure="http_status", reason="503", evidence={"status": 503, "server": "x"},
         next=m.Next(action="retry", at=9), at=3, meta=META, traceparent=TRACE,
     ),
-    "crawl": m.CrawlDefinition(
-        id="news", version=3, state="ended", endless=True, scope=m.Scope(mode="host", values=("example.org",)), depth=2,
-        limit=100, deadline=9, seen_ttl=60.0, delay=1.5, parallelism=4, robots=False, user_agent="x/1", max_body=1000,
-        attempts=3, max_redirects=5, seal={0: 7}, created=1, ended=2, result="limit",
+    "crawl": CrawlDefinition(
+        id="news", version=3, state="ended", endless=True, scope=Scope(mode="host", values=("example.org",)), depth=2,
+        scope_rules=(ScopeRule(id="no-print", allow=True, **PATTERN),), limit=100, max_size=10, host_limit=11,
+        host_size=12, deadline=9, duration=13.0, seen_ttl=60.0, delay=1.5, parallelism=4, concurrency=14,
+        limits=(LimitRule(
+            id="slow", **PATTERN, delay=3.0, random_delay=0.5, parallelism=1, robots=False, user_agent="y/1",
+            headers=HEADERS, timeout=9.0, max_body=99, accept=("text/*",), recrawl=60.0,
+            windows=("Mon-Fri 22:00-06:00 Europe/Berlin",),
+        ),),
+        adaptive_delay=True, robots=False, sitemaps=False, user_agent="x/1", max_body=1000, attempts=3, max_redirects=5,
+        keys=Keys(tracking=True, drop=("sid",), sort_query=True, strip_www=True),
+        recrawl=Recrawl(interval=60.0, adaptive=True, shortest=30.0, longest=90.0, rounds=2),
+        traps=Traps(repeats=5, depth=6, length=7, parameters=8, years=9, novelty=10), seal={0: 7}, created=1, ended=2,
+        result="limit",
     ),
     "progress": m.Progress(
-        shard=3, epoch=1, position=2, at=3,
+        shard=3, epoch=1, position=2, at=3, owner="http://192.0.2.1:9090",
         crawls={"news": m.CrawlCounts(
             open=1, activity=2, released=3, fetched=4, done=5, failed=6, excluded=7, duplicates=8, redirected=9,
-            hosts=10, failures={"timeout": 6}, exclusions={"robots": 7},
+            hosts=10, due=11, size=12, failures={"timeout": 6}, exclusions={"robots": 7},
         )},
     ),
     "order": m.FetchOrder(
@@ -63,22 +76,24 @@ FULL: dict[str, Any] = {
         parent="https://example.org/", via=("http://example.org/a",), headers=HEADERS, meta=META, delay=0.5,
         parallelism=2, not_before=5, rules=4, robots="v1", user_agent="x/1", max_body=1000, etag='"x"',
         last_modified="Thu, 01 Jan 1970 00:00:00 GMT", released=6,
+        random_delay=0.5, timeout=9.0, accept=("text/*",), rule="slow", source="sitemap",
     ),
     "candidates": m.Candidates(items=(
         m.Candidate(
             **WHERE, fingerprint=KEY, depth=1, priority=9, parent="https://example.org/", via=("http://example.org/a",),
             refetch=True, headers=HEADERS, meta=META, origin=m.Origin("urls", 1, 2, 3), traceparent=TRACE,
+            source="sitemap", lastmod=5,
         ),
     )),
     "links": m.Links(
         crawl="news", urls=[WHERE["url"]], fingerprints=KEY,
-        parents=[m.LinkParent(url="https://example.org/", depth=1, count=1, traceparent=TRACE)],
+        parents=[m.LinkParent(url="https://example.org/", depth=1, count=1, traceparent=TRACE)], lastmods=[5],
     ),
     "outcomes": m.Outcomes(items=(
         m.FetchOutcome(
             **WHERE, **FETCHED, kind="robots", attempt=1, epoch=1, result="failed", status=503, failure="http_status",
             reason="503", evidence={"server": "x"}, location="https://example.org/c", retry_after=1.5, page=(1, 2),
-            etag='"x"', last_modified="Thu, 01 Jan 1970 00:00:00 GMT", elapsed=0.25, rules=4, robots="v1",
+            etag='"x"', last_modified="Thu, 01 Jan 1970 00:00:00 GMT", elapsed=0.25, size=9, rules=4, robots="v1",
             robots_rules=ROBOTS, requests=(REQUEST,),
         ),
         m.ParseOutcome(
@@ -86,7 +101,9 @@ FULL: dict[str, Any] = {
             dropped={"scope:host": 2},
         ),
     )),
-    "command": m.Command(**WHERE, action="redrive", fingerprint=KEY, visit=2),
+    "command": m.Command(
+        **WHERE, action="redrive", fingerprint=KEY, visit=2, host="example.org", prefix="https://example.org/a/"
+    ),
 }  # fmt: skip
 """Every field differs from its default, so that a new field has to be added here."""
 
@@ -99,7 +116,7 @@ MINIMAL: dict[str, Any] = {
     "failure": m.Failure(url="", crawl="", visit=0, attempt=0, failure="unreadable", reason="empty message",
                          evidence={"topic": "urls", "partition": 0, "offset": 1, "bytes": ""},
                          next=m.Next(action="none"), at=3),
-    "crawl": m.CrawlDefinition(id="news"),
+    "crawl": CrawlDefinition(id="news"),
     "progress": m.Progress(shard=0, epoch=1, position=0, at=3),
     "order": m.FetchOrder(**WHERE, fingerprint=KEY, host="example.org", shard=0, epoch=1, visit=1, attempt=0),
     "candidates": m.Candidates(items=(m.Candidate(**WHERE, fingerprint=KEY),)),

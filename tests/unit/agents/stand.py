@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from agents.fetcher import FetcherStage
-from streams.messages import CrawlDefinition, FetchOrder
+from streams.definitions import CrawlDefinition
+from streams.messages import FetchOrder
 from streams.policy.urls import fingerprint, hostname
 from streams.settings import Fetch, Kafka, Settings, Worker
 from tests.servers.hostile import HostileServer

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from agents.cli import outputs
 from agents.cli.outputs import Plan, check_name, default_name, make_folder, read_plan, unfinished, write_plan
 from streams.codecs import CRAWL_ID
+from streams.definitions import CrawlDefinition
 from streams.errors import EnvironmentFault, UsageError
-from streams.messages import CrawlDefinition
 
 PLAN = Plan(name="a", seeds=("http://a/",), definition=CrawlDefinition(id="a", seal={0: 3}), settings={"k": [1]})
 

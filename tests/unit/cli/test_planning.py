@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from agents.cli.planning import Asked, is_loopback, plan_crawl
+from streams.definitions import Scope
 from streams.errors import UsageError
-from streams.messages import Scope
 from streams.settings import Settings
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from streams import messages as m
+from streams.definitions import CrawlDefinition
 from streams.frontier.release import ShardConfig
 from streams.frontier.rows import HostRow, State, UrlRow, decode_host_row, decode_url_row, host_key, url_key
 from streams.frontier.shard import Shard
@@ -20,9 +21,9 @@ START = 1_000_000_000
 HOUR = 3_600_000
 
 
-def crawl(name: str = "c", **fields: Any) -> m.CrawlDefinition:
+def crawl(name: str = "c", **fields: Any) -> CrawlDefinition:
     """A crawl without delay and robots, unless said otherwise."""
-    return m.CrawlDefinition(**{"id": name, "delay": 0.0, "parallelism": 2, "robots": False, **fields})
+    return CrawlDefinition(**{"id": name, "delay": 0.0, "parallelism": 2, "robots": False, **fields})
 
 
 def key(url: str, name: str = "c") -> bytes:
@@ -73,7 +74,7 @@ def rules(order: m.FetchOrder, *lines: tuple[bool, str], **fields: Any) -> m.Out
 class Rig:
     """`turn` is what the agent does in a turn: everything it decides becomes durable."""
 
-    def __init__(self, *crawls: m.CrawlDefinition, **config: Any) -> None:
+    def __init__(self, *crawls: CrawlDefinition, **config: Any) -> None:
         self.crawls = {definition.id: definition for definition in crawls or (crawl(),)}
         self.config = ShardConfig(shard=3, **config)
         self.store = MemoryStore()
@@ -132,7 +133,7 @@ class Rig:
         release = self.shard._release
         outs = release.released._out.values()
         by_host = Counter((out.host, out.crawl) for out in outs)
-        assert by_host == {(q.host, c): n for q in release._hosts.values() for c, n in q.out.items()}
+        assert by_host == {(q.host, c): n for q in release.queues.hosts.values() for c, n in q.out.items()}
         pages = Counter(out.crawl for out in outs if not out.origin)
         assert pages == Counter({c: t.released for c, t in self.shard.tallies.items() if t.released})
         stored = Tallies.from_counters(self.store.counters())
@@ -140,8 +141,8 @@ class Rig:
             assert tally.states == stored[name].states
             assert {k: n for k, n in tally.failures.items() if n} == dict(stored[name].failures)
             assert {k: n for k, n in tally.exclusions.items() if n} == dict(stored[name].exclusions)
-        hosts = Counter(c for q in release._hosts.values() for c in (*q.crawls, *q.held))
-        assert hosts == +release.hosts_by_crawl
+        hosts = Counter(c for q in release.queues.hosts.values() for c in (*q.crawls, *q.held))
+        assert hosts == +release.queues.hosts_by_crawl
         for order in turn.orders:
             assert order.fingerprint in release.released
 
@@ -157,7 +158,7 @@ class Rig:
 
     @property
     def hosts(self) -> dict[str, Any]:
-        return self.shard._release._hosts
+        return self.shard._release.queues.hosts
 
 
 def pages(number: int, host: str = "http://h.example", first: int = 0) -> list[str]:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from streams import messages as m
+from streams.definitions import Scope
 from streams.frontier.rows import State, UrlRow, encode_row, url_key
 from tests.unit.frontier.rig import HOUR, START, Rig, crawl, key, links, seed, seeds
 
@@ -34,7 +35,7 @@ def test_a_seed_becomes_a_waiting_row() -> None:
                                                    meta=[1], origin=ORIGIN, traceparent="t")))  # fmt: skip
     assert rig.row(URL) == UrlRow(
         1, State.WAITING, "c", URL, "h.example", 1, 0, 2, 8, 1, parent="p", via=("v",), headers={"a": "b"}, meta=[1],
-        origins=(ORIGIN,), traceparent="t",
+        origins=(ORIGIN,), traceparent="t", arrived=START,
     )  # fmt: skip
     assert rig.shard.progress(0).crawls["c"] == m.CrawlCounts(open=2, activity=2, hosts=1)
 
@@ -44,7 +45,7 @@ def test_a_link_becomes_a_waiting_row() -> None:
     rig.turn(seeds("http://h.example/"))
     rig.turn(links("http://x.example/", URL, depth=3, parent="http://p/"))
     assert rig.row(URL) == UrlRow(1, State.WAITING, "c", URL, "h.example", 1, 0, 3, 5, (1 << 12) + 1,
-                                  parent="http://p/")  # fmt: skip
+                                  parent="http://p/", arrived=START)  # fmt: skip
 
 
 def test_links_of_several_pages_keep_their_parents() -> None:
@@ -70,8 +71,8 @@ def test_a_link_twice_in_a_pack_is_one_row() -> None:
         ({"depth": 5}, {}, "depth"),
         ({"depth": 4}, {}, ""),
         ({"depth": 99}, {"depth": None}, ""),
-        ({}, {"scope": m.Scope(mode="host", values=("other.example",))}, "scope:host"),
-        ({}, {"scope": m.Scope(mode="host", values=("h.example",))}, ""),
+        ({}, {"scope": Scope(mode="host", values=("other.example",))}, "scope:host"),
+        ({}, {"scope": Scope(mode="host", values=("h.example",))}, ""),
     ],
 )
 def test_a_candidate_may_be_kept_out(item, definition, rule: str) -> None:

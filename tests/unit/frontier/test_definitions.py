@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streams import messages as m
+from streams.definitions import Scope
 from streams.frontier.closing import SWEEP
 from streams.frontier.release import STEPS
 from streams.frontier.rows import State
@@ -68,7 +69,7 @@ def test_a_page_limit_waits_for_what_is_out() -> None:
     assert len(orders) == 3
     assert rig.shard.tallies["c"].open == 320
     (again,) = given(rig, failed(orders[0], "tls"))  # it was no page: one more may go
-    assert len(rig.shard._release._held["c"]) >= 298  # and not every host is looked at for it
+    assert len(rig.shard._release.queues.held["c"]) >= 298  # and not every host is looked at for it
     rig.turn(answer(orders[1]), answer(orders[2]))
     assert rig.shard.tallies["c"].states[State.EXCLUDED] == 0
     rig.turn(answer(again))
@@ -183,7 +184,7 @@ def test_a_crawl_that_is_over_may_go_on_after_all() -> None:
 
 @pytest.mark.parametrize(("change", "rule"), [
     ({"depth": 0}, "depth"),
-    ({"scope": m.Scope(mode="host", values=("x.example",))}, "scope:host"),
+    ({"scope": Scope(mode="host", values=("x.example",))}, "scope:host"),
 ])  # fmt: skip
 def test_a_definition_that_shrinks_excludes_what_waits(change, rule: str) -> None:
     rig = Rig(crawl(state="paused"))

@@ -30,7 +30,7 @@ def test_an_order_says_all_the_fetcher_needs() -> None:
         "host": "h.example", "shard": 3, "epoch": 0, "visit": 1, "attempt": 0, "depth": 2, "priority": 8, "parent": "p",
         "via": ("http://v/",), "headers": {"a": "b"}, "meta": [1], "delay": 1.5, "parallelism": 7, "not_before": 0,
         "rules": 4, "robots": "", "user_agent": "ua", "max_body": 99, "etag": "", "last_modified": "",
-        "released": START,
+        "released": START, "random_delay": 0.0, "timeout": 0.0, "accept": (), "rule": "", "source": "page",
     }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from streams import messages as m
+from streams.definitions import CrawlState
 from streams.frontier.index import DUE, UNPARSED, queue_prefix, timed_entry
 from streams.frontier.rows import State, encode_row, url_key
 from streams.frontier.shard import CHECK_EVERY, PAGE_LIFE
@@ -111,7 +112,7 @@ def test_nothing_is_released_before_the_backlog_is_read() -> None:
 
 
 @pytest.mark.parametrize("state", ["open", "ended"])
-def test_an_index_entry_is_a_hint(state: m.CrawlState) -> None:
+def test_an_index_entry_is_a_hint(state: CrawlState) -> None:
     """stale-index: entries without a row, and of rows in another state, are passed over."""
     rig = Rig(crawl(state="paused"))
     rig.turn(seeds(URL, "http://h.example/2"))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams.definitions import Scope, ScopeMode
 from streams.errors import UsageError
-from streams.messages import Scope, ScopeMode
 from streams.policy import urls
 from streams.policy.scope import compile_scope, scope_for
 
