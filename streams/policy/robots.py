@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Final, Literal
 
@@ -23,6 +23,7 @@ import msgspec
 
 from streams.messages import RobotsRules
 from streams.policy import urls
+from streams.policy.globs import Glob
 
 AGENT: Final = "fyke"
 """Our product token (RFC 9309 §2.2.1)."""
@@ -271,37 +272,10 @@ def _comparable_path(url: str) -> str:
     return _comparable(path).replace("*", "%2A").replace("$", "%24")
 
 
-class _Glob:
-    """One rule's path: literal pieces between stars, perhaps held to the end. Matches in linear time."""
-
-    __slots__ = ("head", "held", "middle", "probe", "tail")
-
-    def __init__(self, pattern: str) -> None:
-        self.held = pattern.endswith("$")
-        self.head, *pieces = pattern.removesuffix("$").split("*")
-        self.tail = pieces.pop() if self.held and pieces else None
-        self.middle = tuple(piece for piece in pieces if piece)
-        self.probe = max((self.head, *self.middle, self.tail or ""), key=len)
-        """The longest literal: a path without it cannot match."""
-
-    @property
-    def literal(self) -> bool:
-        """Whether this is a plain prefix."""
-        return not self.held and not self.middle
-
-    def matches(self, path: str) -> bool:
-        """Each star takes as little as it can: if any way of matching exists, so does this one."""
-        if not path.startswith(self.head):
-            return False
-        at = len(self.head)
-        for piece in self.middle:
-            found = path.find(piece, at)
-            if found < 0:
-                return False
-            at = found + len(piece)
-        if self.tail is not None:
-            return path.endswith(self.tail) and len(path) - len(self.tail) >= at
-        return not self.held or at == len(path)
+def path_glob(path: str) -> Callable[[str], bool]:
+    """A test of wire URLs by a path written as in robots.txt, percent-encoding settled as there."""
+    glob = Glob(_comparable_pattern(_percent_encoded(path.encode("utf-8", "replace"))))
+    return lambda url: glob.matches(_comparable_path(url))
 
 
 class Matcher:
@@ -312,7 +286,7 @@ class Matcher:
 
     def __init__(self, rules: RobotsRules) -> None:
         self._access = rules.access
-        self._ordered = tuple((allow, pattern, _Glob(pattern)) for allow, pattern in rules.rules)
+        self._ordered = tuple((allow, pattern, Glob(pattern)) for allow, pattern in rules.rules)
         globs = tuple(glob for allow, _, glob in self._ordered if not allow)
         self._prefixes = tuple(glob.head for glob in globs if glob.literal)
         self._probes = tuple(glob.probe for glob in globs if not glob.literal)
