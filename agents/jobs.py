@@ -91,6 +91,8 @@ class Job:
                 status=answer.status if answer else 0,
                 fetcher=fetcher,
                 address=exchange.address,
+                delay=self.limits.delay,
+                parallelism=self.limits.parallelism,
             )
         )
 

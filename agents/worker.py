@@ -154,7 +154,7 @@ class Worker:
         async with Admin(self.bootstrap, self.settings) as admin:
             await asyncio.gather(
                 Ending(broadcast, admin, self.clock, send, shards, frontier.shards).run(),
-                Trimming(admin, frontier.shards).run(),
+                Trimming(admin, frontier.shards, self.clock, self.settings.kafka.keep_applied).run(),
                 Reporting(broadcast, admin, writer, report, frontier.shards).run(),
             )
 

@@ -17,6 +17,7 @@ class Exit(IntEnum):
     USAGE = 2
     ENVIRONMENT = 3
     LIMIT = 4
+    BROKEN = 5
     INTERRUPTED = 130
 
 

@@ -138,6 +138,8 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     status: int = 0  # 0: no response head arrived
     fetcher: str = ""
     address: str = ""
+    delay: float = 0.0  # seconds between two starts that the rules in force asked for
+    parallelism: int = 0  # requests at a time that they allowed; 0: not told
 
 
 class RobotsRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

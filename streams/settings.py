@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 Bytes = Annotated[int, Field(ge=1)]
 MiB = 1 << 20
@@ -51,6 +52,9 @@ class Kafka(Group):
     commit_interval: Seconds = Field(1.0, description="between two commits of what is done")
     poll_records: Count = Field(500, description="most records one poll hands to an agent")
     request_timeout: Seconds = Field(40.0, description="for one answer of the broker")
+    keep_applied: NonNegative = Field(
+        6 * 3600.0, description="that messages of urls and inbox stay after they were applied, for `fyke audit`"
+    )
 
 
 class Frontier(Group):

@@ -167,6 +167,17 @@ class Admin:
         """The offset that the next record will get, by partition; empty if there is no such topic."""
         return await self._offsets(topic, "end_offsets")
 
+    async def offsets_at(self, topic: str, at: int) -> dict[int, int]:
+        """The first offset whose record is stamped `at` (ms) or later, by partition; its end where there is none."""
+        ends = await self.end_offsets(topic)
+        wanted = {TopicPartition(self._name(topic), p): at for p in ends}
+
+        async def ask() -> dict[Any, Any]:
+            return dict(await (await self._reader()).offsets_for_times(wanted))
+
+        found = await self._try(f"read the offsets of {self._name(topic)}", ask)
+        return ends | {tp.partition: first.offset for tp, first in found.items() if first is not None}
+
     async def committed(self, group: str, topic: str) -> dict[int, int]:
         """What the group has committed (the next offset it reads), by partition; without one: absent."""
         full, group_id = self._name(topic), self._name(group)

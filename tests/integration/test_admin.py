@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from agents.clock import BrokerClock
 from agents.io import kraft
 from agents.io.admin import Admin
+from agents.trimming import Trimming
 from streams import topics
 from streams.errors import EnvironmentFault
 from streams.settings import Settings
@@ -33,6 +36,18 @@ async def _topic_configs(broker: TestBroker, topic: str) -> dict[str, str]:
     (answer,) = await client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, broker.prefix + topic)])
     await client.close()
     return {name: value for name, value, *_ in answer.resources[0][4]}
+
+
+async def _commit(broker: TestBroker, topic: str, offsets: dict[int, int]) -> None:
+    """As the frontier's group."""
+    group = AIOKafkaConsumer(
+        bootstrap_servers=broker.bootstrap, group_id=broker.prefix + "frontier", enable_auto_commit=False
+    )
+    await group.start()
+    tps = {TopicPartition(broker.prefix + topic, partition): offset for partition, offset in offsets.items()}
+    group.assign(list(tps))
+    await group.commit(tps)
+    await group.stop()
 
 
 async def _send(broker: TestBroker, topic: str, counts: dict[int, int]) -> None:
@@ -109,13 +124,7 @@ async def test_lag_counts_what_a_group_has_yet_to_commit(broker: TestBroker) -> 
         await _send(broker, "inbox", {0: 5, 2: 3})
         assert await admin.end_offsets("inbox") == {0: 5, 1: 0, 2: 3, 3: 0}
         assert await admin.lag("frontier", "inbox") == {0: 5, 1: 0, 2: 3, 3: 0}
-        group = AIOKafkaConsumer(
-            bootstrap_servers=broker.bootstrap, group_id=broker.prefix + "frontier", enable_auto_commit=False
-        )
-        await group.start()
-        group.assign([TopicPartition(broker.prefix + "inbox", 0)])
-        await group.commit({TopicPartition(broker.prefix + "inbox", 0): 4})
-        await group.stop()
+        await _commit(broker, "inbox", {0: 4})
         assert await admin.committed("frontier", "inbox") == {0: 4}
         assert await admin.committed("frontier", "urls") == {}
         assert await admin.trim("inbox", {0: 4, 2: 1}) == {0: 4, 2: 1}
@@ -123,6 +132,28 @@ async def test_lag_counts_what_a_group_has_yet_to_commit(broker: TestBroker) -> 
         assert await admin.lag("frontier", "inbox") == {0: 1, 1: 0, 2: 2, 3: 0}
         assert await admin.trim("inbox", {}) == {}
         assert await admin.end_offsets("nothing") == {}
+
+
+async def test_what_was_applied_stays_for_a_while(broker: TestBroker) -> None:
+    """Trimmed is what is both committed and old enough."""
+    async with Admin(broker.bootstrap, broker.settings) as admin:
+        await admin.apply_topics()
+        assert await admin.offsets_at("inbox", 1) == {0: 0, 1: 0, 2: 0, 3: 0}
+        assert await admin.offsets_at("nothing", 1) == {}
+        await _send(broker, "inbox", {0: 3, 1: 3})
+        await asyncio.sleep(0.01)
+        middle = int(time.time() * 1000)
+        await asyncio.sleep(0.01)
+        await _send(broker, "inbox", {0: 2})
+        assert await admin.offsets_at("inbox", middle) == {0: 3, 1: 3, 2: 0, 3: 0}
+        await _commit(broker, "inbox", {0: 5, 1: 2})
+        clock = BrokerClock()
+        await Trimming(admin, lambda: (0, 1), clock, 3600.0).trim("inbox")
+        assert await admin.begin_offsets("inbox") == {0: 0, 1: 0, 2: 0, 3: 0}
+        await Trimming(admin, lambda: (0, 1), clock, (clock.now() - middle) / 1000).trim("inbox")
+        assert await admin.begin_offsets("inbox") == {0: 3, 1: 2, 2: 0, 3: 0}
+        await Trimming(admin, lambda: (0,), clock, 0.0).trim("inbox")
+        assert await admin.begin_offsets("inbox") == {0: 5, 1: 2, 2: 0, 3: 0}
 
 
 async def test_several_questions_at_once_share_a_connection(

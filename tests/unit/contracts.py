@@ -28,8 +28,9 @@ ROBOTS = m.RobotsRules(
     rules=((False, "/private/"), (True, "/")), sitemaps=("https://example.org/sitemap.xml",),
 )  # fmt: skip
 REQUEST = m.WireRequest(
-    kind="retry", host="example.org", url=WHERE["url"], start=1, end=2, status=200, fetcher="f-1", address="192.0.2.1"
-)
+    kind="retry", host="example.org", url=WHERE["url"], start=1, end=2, status=200, fetcher="f-1", address="192.0.2.1",
+    delay=0.5, parallelism=2,
+)  # fmt: skip
 
 PATTERN = {"domain": "*.example.org", "path": "/*?print", "regex": "print"}
 
