@@ -10,6 +10,7 @@ from streams import messages as m
 from streams.codecs import decode_seed, encode, split_seeds
 from streams.errors import MessageError
 from streams.policy import urls
+from streams.policy.keys import canonical_by
 from streams.topics import INBOX, URLS, Topic, shard_of
 
 if TYPE_CHECKING:
@@ -92,8 +93,9 @@ class IntakeStage:
             await self._broadcast.catch_up()  # the definition may be newer than what was read
             if seed.crawl not in self._broadcast.crawls:
                 raise MessageError(f"no crawl is called {seed.crawl}: publish its definition first")
+        key = canonical_by(self._broadcast.crawls[seed.crawl].keys)(wire)
         return m.Candidate(
-            url=wire, fingerprint=urls.fingerprint(seed.crawl, urls.canonical(wire)), crawl=seed.crawl,
+            url=wire, fingerprint=urls.fingerprint(seed.crawl, key), crawl=seed.crawl,
             depth=seed.depth, priority=seed.priority, refetch=seed.refetch, headers=seed.headers, meta=seed.meta,
             origin=origin, traceparent=seed.traceparent or trace,
         )  # fmt: skip

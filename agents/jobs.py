@@ -163,6 +163,7 @@ def page_of(order: FetchOrder, answer: Answer, wall: WallClock) -> PageHeaders:
         rules=order.rules,
         truncated=answer.truncated,
         depth=order.depth,
+        priority=order.priority,
         parent=order.parent,
         meta=order.meta,
         traceparent=order.traceparent,

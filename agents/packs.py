@@ -11,6 +11,7 @@ from streams.codecs import encode
 from streams.definitions import CrawlDefinition
 from streams.messages import PACK_BYTES, PACK_ITEMS, LinkParent, Links, PageHeaders
 from streams.policy import urls
+from streams.policy.keys import canonical_by
 from streams.policy.scope import compile_scope
 from streams.topics import shard_of
 
@@ -82,6 +83,7 @@ class _Crawl:
     def __init__(self, definition: CrawlDefinition) -> None:
         self.definition = definition
         self.scope = compile_scope(definition.scope)
+        self.key = canonical_by(definition.keys)
         span = min(_MEMORY_SECONDS, definition.seen_ttl / 10) if definition.endless else _MEMORY_SECONDS
         self.emitted = Emitted(span)
 
@@ -89,6 +91,7 @@ class _Crawl:
         """Take over a new version; what was delivered stays delivered."""
         self.definition = definition
         self.scope = compile_scope(definition.scope)
+        self.key = canonical_by(definition.keys)
 
 
 class Packer:
@@ -158,10 +161,11 @@ class Turn:
                 pending[url] = depth
                 fresh.append(url)
         self.sent += len(fresh)
-        self._gather(page, fresh, definition.id, depth)
+        self._gather(page, fresh, crawl, depth)
         return followed, dropped
 
-    def _gather(self, page: PageHeaders, fresh: list[str], crawl: str, depth: int) -> None:
+    def _gather(self, page: PageHeaders, fresh: list[str], known: _Crawl, depth: int) -> None:
+        crawl, key = known.definition.id, known.key
         shares: dict[int, list[str]] = {}
         for url in fresh:
             shares.setdefault(self._shard(url), []).append(url)
@@ -174,7 +178,7 @@ class Turn:
                     self._flush(crawl, shard)
                     pack, count = self._room(crawl, shard, page), 0
                 pack.urls.append(url)
-                pack.fingerprints += urls.fingerprint(crawl, urls.canonical(url))
+                pack.fingerprints += urls.fingerprint(crawl, key(url))
                 pack.size += size
                 count += 1
             _close_parent(pack, page, depth, count)

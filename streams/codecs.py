@@ -184,7 +184,9 @@ def _depth(value: Any) -> int:
 
 
 _page_fields = {field.name: field for field in msgspec.structs.fields(m.PageHeaders)}
-_NUMBERS = frozenset({"schema", "visit", "attempt", "shard", "status", "start", "first_byte", "end", "rules", "depth"})
+_NUMBERS = frozenset(
+    {"schema", "visit", "attempt", "shard", "status", "start", "first_byte", "end", "rules", "depth", "priority"}
+)
 _JSON = frozenset({"headers", "meta"})
 
 

@@ -14,7 +14,7 @@ from streams.messages import Count, CrawlId, Message, Natural, Seconds
 
 CrawlState = Literal["open", "sealed", "paused", "ended"]
 ScopeMode = Literal["host", "domain", "prefix", "any"]
-Result = Literal["", "exhausted", "limit", "deadline", "cancelled"]
+Result = Literal["", "exhausted", "limit", "size", "deadline", "cancelled"]
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,13 +69,17 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which spellings of a URL count as one beyond what is always safe. Fixed when the crawl is made: it is the key.
 
     `drop`: names of query parameters without meaning, with `*` for any characters (`utm_*`); `tracking`: also those
-    known to be of that kind.
+    known to be of that kind. What each of them merges: docs/scope.md.
     """
 
     tracking: bool = False
+    sessions: bool = False  # session ids in path and query are left out
     drop: tuple[str, ...] = ()
-    sort_query: bool = False
+    sort_query: bool = False  # parameters in order; empty ones are left out, `a=` is `a`
     strip_www: bool = False
+    strip_user: bool = False  # user name and password
+    merge_slashes: bool = False  # `//` in the path is `/`
+    unescape: bool = False  # escapes are decoded as often as it takes: `%2541` is `A`
 
 
 class Recrawl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

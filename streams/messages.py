@@ -114,6 +114,7 @@ class LinkParent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     url: str
     depth: int  # of the links, i.e. the page's depth + 1
     count: int
+    priority: int = DEFAULT_PRIORITY  # the page's, which its links inherit
     traceparent: str = ""
 
 
@@ -281,6 +282,7 @@ class PageHeaders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     rules: int = 0
     truncated: TruncationReason | None = None
     depth: int = 0
+    priority: int = DEFAULT_PRIORITY
     parent: str = ""
     source: Source = "page"
     meta: Any = None

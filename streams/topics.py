@@ -64,7 +64,12 @@ ALL = (URLS, INBOX, FETCHES, PAGES, RECORDS, FAILURES, CRAWLS, PROGRESS, CHANGEL
 
 
 def shard_of(key: str, shards: int) -> int:
-    """The partition of a politeness key (topics `inbox`, `fetches` and the changelog): CRC-32 modulo their count."""
+    """The partition of a politeness key (topics `inbox`, `fetches` and the changelog): CRC-32 modulo their count.
+
+    `www.` does not count, so that a host with and without it are in one shard: a crawl may take both for one (`Keys`).
+    """
+    while key.startswith("www."):
+        key = key[4:]
     return crc32(key.encode()) % shards
 
 

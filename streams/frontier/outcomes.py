@@ -17,8 +17,9 @@ from streams.frontier.candidates import brings_links_into_reach
 from streams.frontier.rows import State, UrlRow
 from streams.frontier.turn import Turn
 from streams.messages import Candidate, Failure, FailureClass, FetchOutcome, Next, ParseOutcome
+from streams.policy.keys import SAFE, canonical_by
 from streams.policy.retry import decide
-from streams.policy.urls import canonical, fingerprint
+from streams.policy.urls import PolitenessMode, fingerprint, politeness_key
 
 replace = msgspec.structs.replace
 
@@ -33,14 +34,16 @@ class Fault:
     retry_after: float | None = None
 
 
-def fetched(turn: Turn, outcome: FetchOutcome, row: UrlRow, crawl: CrawlDefinition | None) -> None:
+def fetched(
+    turn: Turn, outcome: FetchOutcome, row: UrlRow, crawl: CrawlDefinition | None, politeness: PolitenessMode
+) -> None:
     """Apply the fetcher's word on the row's current visit (`deferred` changes no row)."""
     if outcome.result == "fetched" and outcome.page is not None:
         _page(turn, outcome, row)
     elif outcome.result == "unchanged":
         _finish(turn, outcome.fingerprint, row, status=304)
     elif outcome.result == "redirected":
-        _redirected(turn, outcome, row, crawl)
+        _redirected(turn, outcome, row, crawl, politeness)
     elif outcome.result == "failed" and row.state is State.WAITING and outcome.attempt == row.attempt:
         evidence: dict[str, str | int] = {**outcome.evidence}
         if outcome.status:
@@ -125,12 +128,14 @@ def _resolve(turn: Turn, row: UrlRow) -> None:
     turn.failures.append(failure_of(row, fault, Next(action="resolved"), turn.now))
 
 
-def _redirected(turn: Turn, outcome: FetchOutcome, row: UrlRow, crawl: CrawlDefinition | None) -> None:
+def _redirected(
+    turn: Turn, outcome: FetchOutcome, row: UrlRow, crawl: CrawlDefinition | None, politeness: PolitenessMode
+) -> None:
     """A redirect ends the visit; its target is a candidate of its own, with the way it was reached."""
     if row.state not in (State.WAITING, State.FAILED):
         return
-    target = fingerprint(row.crawl, canonical(outcome.location))
-    if fault := _redirect_fault(outcome, row, target, crawl.max_redirects if crawl else 0):
+    target = _identity(outcome.location, row, crawl)
+    if fault := _redirect_fault(outcome, row, target, crawl):
         if row.open:
             fail(turn, outcome.fingerprint, row, fault, 1)
         return
@@ -138,7 +143,8 @@ def _redirected(turn: Turn, outcome: FetchOutcome, row: UrlRow, crawl: CrawlDefi
         _resolve(turn, row)
     if target == outcome.fingerprint:  # another spelling of the same URL is what the site wants to be asked for
         again = replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, due=0, outcome="", status=0)
-        turn.put(outcome.fingerprint, replace(again, url=outcome.location, via=(*row.via, row.url)))
+        host = politeness_key(outcome.location, politeness)  # another one, if `www.` does not count in the crawl's keys
+        turn.put(outcome.fingerprint, replace(again, url=outcome.location, host=host, via=(*row.via, row.url)))
         return
     turn.put(outcome.fingerprint, replace(row, state=State.REDIRECTED, visited=turn.now, due=0, status=outcome.status))
     turn.candidates.append(
@@ -149,15 +155,21 @@ def _redirected(turn: Turn, outcome: FetchOutcome, row: UrlRow, crawl: CrawlDefi
     )  # fmt: skip
 
 
-def _redirect_fault(outcome: FetchOutcome, row: UrlRow, target: bytes, limit: int) -> Fault | None:
+def _identity(url: str, row: UrlRow, crawl: CrawlDefinition | None) -> bytes:
+    """The fingerprint of another URL of the row's crawl."""
+    return fingerprint(row.crawl, canonical_by(crawl.keys if crawl else SAFE)(url))
+
+
+def _redirect_fault(outcome: FetchOutcome, row: UrlRow, target: bytes, crawl: CrawlDefinition | None) -> Fault | None:
     """Why a redirect is not followed. A way that comes back to a URL it has left is a loop; a new spelling is not."""
     evidence: dict[str, str | int] = {"location": outcome.location, "status": outcome.status}
     if target == outcome.fingerprint:
         loop = outcome.location in (row.url, *row.via)
     else:
-        loop = target in {fingerprint(row.crawl, canonical(url)) for url in row.via}
+        loop = target in {_identity(url, row, crawl) for url in row.via}
     if loop:
         return Fault("redirect_loop", "the redirect leads back to itself", evidence)
+    limit = crawl.max_redirects if crawl else 0
     if len(row.via) + 1 > limit:
         return Fault("redirect_limit", f"more than {limit} redirects", evidence)
     return None

@@ -135,7 +135,7 @@ class Shard:
         if outcome.retry_after:
             self._hold_host(turn, row.host, outcome.retry_after)
         if outcome.result != "deferred":
-            outcomes.fetched(turn, outcome, row, self._crawls.get(row.crawl))
+            outcomes.fetched(turn, outcome, row, self._crawls.get(row.crawl), self.config.politeness)
         now = turn.url(outcome.fingerprint)
         if now is not row:
             self._weigh(turn, outcome, row.host)

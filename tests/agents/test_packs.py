@@ -7,7 +7,7 @@ import pytest
 
 from agents.packs import MAX_URL, Emitted, Packer
 from streams.codecs import decode_inbox
-from streams.definitions import CrawlDefinition, Scope
+from streams.definitions import CrawlDefinition, Keys, Scope
 from streams.messages import PACK_BYTES, PACK_ITEMS, Links, PageHeaders
 from streams.policy import urls
 from streams.topics import shard_of
@@ -57,6 +57,16 @@ def test_each_link_goes_to_its_shard_with_its_fingerprint_and_parent() -> None:
             fingerprint = urls.fingerprint("c", urls.canonical(url))
             assert pack.fingerprints[16 * n : 16 * n + 16] == fingerprint
     assert sorted(sent(turn)) == sorted(found)
+
+
+def test_fingerprints_are_those_of_the_crawls_keys() -> None:
+    found = ["http://www.a.test/x?utm_source=1", "http://a.test/x"]
+    turn = packer().turn(0.0)
+    keys = Keys(strip_www=True, tracking=True)
+    assert turn.add(page(), found, CrawlDefinition(id="c", keys=keys)) == (2, {})
+    ((_, pack),) = packs(turn)  # one shard has both hosts, and knows them as one
+    assert pack.urls == found
+    assert pack.fingerprints == urls.fingerprint("c", "http://a.test/x") * 2
 
 
 def test_parents_follow_each_other_in_a_pack() -> None:

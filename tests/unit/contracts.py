@@ -39,7 +39,7 @@ FULL: dict[str, Any] = {
     "page": m.PageHeaders(
         **WHERE, **FETCHED, attempt=1, shard=3, status=200, headers=[("Content-Type", "text/html"), ("ETag", '"x"')],
         start=1, first_byte=2, end=3, address="192.0.2.1", robots="v1", rules=4, truncated="length", depth=1,
-        parent="https://example.org/", source="sitemap", meta=META,
+        priority=9, parent="https://example.org/", source="sitemap", meta=META,
     ),
     "record": m.Record(
         **WHERE, visit=2, status=200, content_type="text/html", title="Ä", text="words", depth=1,
@@ -60,7 +60,10 @@ FULL: dict[str, Any] = {
             windows=("Mon-Fri 22:00-06:00 Europe/Berlin",),
         ),),
         adaptive_delay=True, robots=False, sitemaps=False, user_agent="x/1", max_body=1000, attempts=3, max_redirects=5,
-        keys=Keys(tracking=True, drop=("sid",), sort_query=True, strip_www=True),
+        keys=Keys(
+            tracking=True, sessions=True, drop=("x",), sort_query=True, strip_www=True, strip_user=True,
+            merge_slashes=True, unescape=True,
+        ),
         recrawl=Recrawl(interval=60.0, adaptive=True, shortest=30.0, longest=90.0, rounds=2),
         traps=Traps(repeats=5, depth=6, length=7, parameters=8, years=9, novelty=10), seal={0: 7}, created=1, ended=2,
         result="limit",
@@ -88,7 +91,8 @@ FULL: dict[str, Any] = {
     )),
     "links": m.Links(
         crawl="news", urls=[WHERE["url"]], fingerprints=KEY,
-        parents=[m.LinkParent(url="https://example.org/", depth=1, count=1, traceparent=TRACE)], lastmods=[5],
+        parents=[m.LinkParent(url="https://example.org/", depth=1, count=1, priority=9, traceparent=TRACE)],
+        lastmods=[5],
     ),
     "outcomes": m.Outcomes(items=(
         m.FetchOutcome(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from streams import messages as m
+from streams.definitions import Keys
 from streams.frontier.outcomes import jitter
 from streams.frontier.rows import State
 from tests.unit.frontier.rig import START, Rig, answer, crawl, failed, key, links, parsed, seed, seeds
@@ -278,6 +279,16 @@ def test_a_redirect_to_another_spelling_is_followed() -> None:
     rig.turn(answer(again), parsed(again))
     assert rig.row("http://h.example/~a").state is State.DONE
     assert (rig.candidates, rig.failures) == ([], [])
+
+
+@pytest.mark.parametrize(("politeness", "host"), [("host", "www.h.example"), ("domain", "h.example")])
+def test_a_redirect_to_the_host_with_www_is_another_spelling_where_the_keys_say_so(politeness, host: str) -> None:
+    rig = Rig(crawl(keys=Keys(strip_www=True)), politeness=politeness)
+    (order,) = [*rig.turn(seeds("http://h.example/a")), *rig.settle()]
+    rig.turn(redirect(order, "http://www.h.example/a"))
+    (again,) = rig.settle()
+    assert (again.url, again.host, again.visit) == ("http://www.h.example/a", host, 2)
+    assert again.fingerprint == order.fingerprint
 
 
 def test_spellings_that_lead_to_each_other_are_a_loop() -> None:
