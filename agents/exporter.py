@@ -1,10 +1,13 @@
 """The exporter: records and final failures become lines of `records.jsonl` and `failures.jsonl`.
 
+What `fyke forget` deletes becomes a line of `deletions.jsonl`, for whoever keeps copies; lines that were written stay.
+
 What is promised: a line is written once for each identity, whatever is read again.
 
     record    crawl, URL key, visit
     failure   crawl, URL key, visit, attempt, action (`none`, later perhaps `resolved`)
     unreadable message   topic, partition, offset
+    deletion  crawl, URL key, command
 
 Only failures that are final leave the folder's writer; one that is `resolved` later (its fetch came late and succeeded)
 is a second line, so that the last line about a visit holds. A message is acknowledged after its line, the line's
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 RECORDS_FILE = "records.jsonl"
 FAILURES_FILE = "failures.jsonl"
+DELETIONS_FILE = "deletions.jsonl"
 _WAITING_BATCHES = 16
 
 
@@ -54,7 +58,7 @@ class ExporterStage:
             raise EnvironmentFault("the exporter has no output folder", "Set FYKE_EXPORT_OUT, or pass --out DIR.")
         self._crawl = settings.export.crawl
         self.name = f"exporter.{self._crawl}" if self._crawl else "exporter"  # also the consumer group
-        self._folder = OutputFolder(out, (RECORDS_FILE, FAILURES_FILE), fsync=settings.export.fsync)
+        self._folder = OutputFolder(out, (RECORDS_FILE, FAILURES_FILE), (DELETIONS_FILE,), fsync=settings.export.fsync)
         self._waiting: asyncio.Queue[_Work] = asyncio.Queue(_WAITING_BATCHES)
         self._thread = ThreadPoolExecutor(1, "exporter")  # the folder takes one call at a time
         self._writer: asyncio.Task[None] | None = None
@@ -81,7 +85,8 @@ class ExporterStage:
         lines = []
         for record in batch.records:
             try:
-                line = line_of(record.value, self._crawl)
+                word = codecs.decode_forgotten(record.key, record.headers) if record.value is None else None
+                line = line_of(record.value, self._crawl) if word is None else _deletion_line(word, self._crawl)
             except NewerSchemaError as error:
                 self._delivery.fatal(error)
             except MessageError as error:
@@ -141,6 +146,14 @@ def _failure_line(value: bytes | None, crawl: str) -> Line | None:
         return None
     attempt = f":{failure.attempt}:{failure.next.action}".encode()
     return Line(FAILURES_FILE, _visit(failure.crawl, failure.url, failure.visit) + attempt, _one_line(value))
+
+
+def _deletion_line(word: messages.Forgotten, crawl: str) -> Line | None:
+    """One line for a URL and command, although both topics tell it."""
+    if crawl and word.crawl != crawl:
+        return None
+    identity = urls.fingerprint(word.crawl, urls.canonical(word.url)) + word.id.encode()
+    return Line(DELETIONS_FILE, identity, codecs.encode(word))
 
 
 def _visit(crawl: str, url: str, visit: int) -> bytes:

@@ -12,17 +12,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from agents.effects import send_effects
 from streams import messages as m
 from streams.codecs import decode_inbox, encode
 from streams.errors import MessageError, NewerSchemaError, OwnershipLost
 from streams.frontier.index import FrontierIndexer
 from streams.frontier.release import ShardConfig
 from streams.frontier.shard import Shard
-from streams.policy.urls import politeness_key
 from streams.state.table import RowTable
-from streams.topics import FAILURES, FETCHES, INBOX, PROGRESS, Topic, page_partition, shard_of
+from streams.topics import FETCHES, INBOX, PROGRESS, Topic, shard_of
 
 if TYPE_CHECKING:
     from agents.broadcast import Broadcast
@@ -109,6 +109,7 @@ class FrontierStage:
             release_seconds=self._settings.release_seconds,
             unparsed_limit=self._settings.unparsed_limit,
             answer_timeout=self._settings.answer_timeout,
+            expire_after=self._settings.expire_after,
         )
         actor = Actor(
             config, self._settings.turn, self._delivery, self._table, self._broadcast, self._clock, self._meter
@@ -263,11 +264,12 @@ class Actor:
     async def _know(self, messages: Iterable[tuple[int, m.Inbox]]) -> None:
         """A message may name a crawl whose definition is newer than what was read: read on before deciding."""
         crawls = self.broadcast.crawls
-        if any(crawl not in crawls for _, message in messages for crawl in _crawls_of(message)):
+        wanted = [wanted for _, message in messages for wanted in _definitions_of(message)]
+        if any(crawl not in crawls or crawls[crawl].version < version for crawl, version in wanted):
             await self.broadcast.catch_up()
 
     async def _write(self, turn: Turn) -> None:
-        await self._effects(turn)
+        await send_effects(turn, self.delivery, self.config.politeness)
         if rows := turn.rows():
             await self.table.put_many(self.config.shard, rows)
         if turn.orders:
@@ -277,19 +279,6 @@ class Actor:
                 items = by_partition.setdefault(shard_of(order.host, partitions), [])
                 items.append((order.host.encode(), encode(order)))
             await asyncio.gather(*(self.delivery.send_all(FETCHES, p, items) for p, items in by_partition.items()))
-
-    async def _effects(self, turn: Turn) -> None:
-        """What the input causes in other topics: it must be durable before the rows that close their causes."""
-        sent: list[Any] = []
-        shards = self.delivery.partitions(INBOX)
-        for item in turn.candidates:
-            target = shard_of(politeness_key(item.url, self.config.politeness), shards)
-            sent.append(await self.delivery.send(INBOX, encode(m.Candidates(items=(item,))), partition=target))
-        partitions = self.delivery.partitions(FAILURES)
-        for failure in turn.failures:
-            target = page_partition(failure.url, partitions)
-            sent.append(await self.delivery.send(FAILURES, encode(failure), key=failure.url.encode(), partition=target))
-        await asyncio.gather(*sent)
 
     async def _sleep(self, shard: Shard) -> None:
         """Until a message comes or something waits no longer."""
@@ -378,9 +367,12 @@ class Meter:
         return self._counts
 
 
-def _crawls_of(message: m.Inbox) -> Iterable[str]:
-    if isinstance(message, m.Links | m.Command):
-        return (message.crawl,)
+def _definitions_of(message: m.Inbox) -> Iterable[tuple[str, int]]:
+    """The crawls that a message is about, and the version of each that must be known."""
+    if isinstance(message, m.Links):
+        return ((message.crawl, 0),)
+    if isinstance(message, m.Command):
+        return ((message.crawl, message.rules),)
     if isinstance(message, m.Candidates):
-        return {item.crawl for item in message.items}
+        return {(item.crawl, 0) for item in message.items}
     return ()

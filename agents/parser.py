@@ -136,6 +136,8 @@ class ParserStage:
     async def _read(self, batch: Batch, records: list[ConsumerRecord], turn: _Turn) -> None:
         rested = began = _now()
         for record in records:
+            if record.value is None and codecs.is_forgotten(record.headers):
+                continue
             try:
                 page = codecs.decode_page_headers(record.headers)
                 self._check_shard(page)

@@ -183,6 +183,31 @@ def _depth(value: Any) -> int:
     return depth
 
 
+_FORGET = b"forget"
+
+
+def encode_forgotten(word: m.Forgotten) -> list[tuple[str, bytes]]:
+    """Kafka headers of a record without value that tells sinks to delete; its key is the URL."""
+    return [("action", _FORGET), ("crawl", word.crawl.encode()), ("id", word.id.encode()), ("at", b"%d" % word.at)]
+
+
+def is_forgotten(headers: Any) -> bool:
+    """Whether the headers of a record without value tell sinks to delete."""
+    return dict(headers).get("action") == _FORGET
+
+
+def decode_forgotten(key: bytes | None, headers: Any) -> m.Forgotten | None:
+    """What a record without value in `records`, `pages` or `failures` says is to be deleted; None: it says nothing."""
+    if not is_forgotten(headers):
+        return None
+    found = dict(headers)
+    try:
+        return m.Forgotten(url=(key or b"").decode(), crawl=found["crawl"].decode(), id=found["id"].decode(),
+                           at=int(found["at"]))  # fmt: skip
+    except (KeyError, ValueError):
+        return None
+
+
 _page_fields = {field.name: field for field in msgspec.structs.fields(m.PageHeaders)}
 _NUMBERS = frozenset(
     {"schema", "visit", "attempt", "shard", "status", "start", "first_byte", "end", "rules", "depth", "priority"}

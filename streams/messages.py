@@ -211,7 +211,8 @@ class Command(Message, frozen=True, kw_only=True, omit_defaults=True, tag_field=
     """An order to a shard.
 
     `redrive` opens the visit it names for a URL that ended. `forget` removes the rows of one URL, or of all URLs of a
-    host or below a prefix (exactly one of the three is set); the crawl's definition must already deny them.
+    host or below a prefix (exactly one of the three is set); the crawl's definition must already deny them, from the
+    version `rules` on.
     """
 
     action: Literal["redrive", "forget"]
@@ -221,6 +222,20 @@ class Command(Message, frozen=True, kw_only=True, omit_defaults=True, tag_field=
     visit: int = 0
     host: str = ""
     prefix: str = ""
+    rules: int = 0
+
+
+class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
+    """What sinks must delete: a record without value in `records`, `pages` and `failures`, its key the URL.
+
+    The other fields are its headers, beside `action`, which is `forget`. `id`: of the command that caused it, the same
+    on every replay. `at` in ms.
+    """
+
+    url: str
+    crawl: str
+    id: str
+    at: int
 
 
 Inbox = Candidates | Links | Outcomes | Command

@@ -66,6 +66,7 @@ class Frontier(Group):
     release_seconds: Seconds = Field(10.0, description="of the measured rate that may be out beyond the floor")
     unparsed_limit: Count = Field(10_000, description="pages of a shard that may wait for the parser; then it pauses")
     answer_timeout: Seconds = Field(600.0, description="an order unanswered for so long is released again")
+    expire_after: Seconds = Field(72 * 3600.0, description="after a crawl's end its rows are deleted")
     cache: Bytes = Field(32 * MiB, description="RocksDB block cache of a worker, all partitions together")
     write_buffer: Bytes = Field(16 * MiB, description="RocksDB memtable of a partition")
 

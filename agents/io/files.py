@@ -61,10 +61,16 @@ def _no_step(step: str) -> None:
 class OutputFolder:
     """The files of one export. One writer: a second one is refused. Not thread-safe: one call at a time."""
 
-    def __init__(self, path: Path, files: Sequence[str], *, fsync: bool = True, step: Steps = _no_step) -> None:
-        """`fsync`: force lines and identities to disk, for the loss of power; a killed process needs none of it."""
+    def __init__(
+        self, path: Path, files: Sequence[str], rare: Sequence[str] = (), *, fsync: bool = True, step: Steps = _no_step
+    ) -> None:
+        """`rare`: files that are made when their first line comes.
+
+        `fsync`: force lines and identities to disk, for the loss of power; a killed process needs none of it.
+        """
         self.path = path
         self._names = tuple(files)
+        self._rare = tuple(rare)
         self._fsync = fsync
         self._step = step
         self._files: dict[str, int] = {}
@@ -77,7 +83,7 @@ class OutputFolder:
         try:
             self._lock = self._locked()
             self._store = _open_store(self.path / HIDDEN / "exported", self._fsync)
-            for name in self._names:
+            for name in (*self._names, *(name for name in self._rare if (self.path / name).exists())):
                 self._open_file(name)
         except OSError as error:
             self.close()
@@ -149,6 +155,8 @@ class OutputFolder:
         for key in new:
             identities.put(key, b"")
         for name, parts in written.items():
+            if name not in self._files:
+                self._open_file(name)
             data = b"".join(parts)
             _write_all(self._files[name], data)
             self._step(f"wrote {name}")

@@ -14,7 +14,7 @@ import msgspec
 from streams.definitions import CrawlDefinition, Scope
 from streams.frontier.rows import ROW_SCHEMA, State, UrlRow
 from streams.frontier.turn import Turn
-from streams.messages import DEFAULT_PRIORITY, Candidate, Command, LinkParent, Links, Origin
+from streams.messages import DEFAULT_PRIORITY, Candidate, LinkParent, Links, Origin
 from streams.policy.scope import compile_scope
 from streams.policy.urls import PolitenessMode, politeness_key
 
@@ -42,7 +42,7 @@ class Admission:
             return
         origins = _with_origin(row.origins, item.origin)
         if not row.open and _reopens(item, row, crawl, turn.now, excluded):
-            again = _next_visit(row, seq, turn.now, min(row.depth, item.depth), item.priority)
+            again = next_visit(row, seq, turn.now, min(row.depth, item.depth), item.priority)
             turn.put(item.fingerprint, replace(again, headers=item.headers, meta=item.meta, origins=origins,
                                                parent=item.parent, via=item.via,
                                                traceparent=item.traceparent))  # fmt: skip
@@ -73,14 +73,6 @@ class Admission:
         turn.links_known += known
         turn.links_new += len(fingerprints) - known
 
-    def command(self, turn: Turn, command: Command, seq: int) -> None:
-        """`redrive`: open the visit it names for a URL that ended; a replay names a visit that is open already."""
-        row = turn.url(command.fingerprint)
-        if row is None or row.open or command.visit != row.visit + 1:
-            return
-        turn.tallies[command.crawl].activity += 1
-        turn.put(command.fingerprint, _next_visit(row, seq, turn.now, row.depth, row.priority))
-
     def _linked(self, url: str, crawl: str, parent: LinkParent, seq: int, now: int) -> UrlRow:
         host = _site(url[: url.find("/", 8)], self.politeness)
         return UrlRow(
@@ -110,7 +102,7 @@ class Admission:
         else:
             turn.put(fingerprint, replace(row, depth=parent.depth))
             return True
-        again = _next_visit(row, seq, turn.now, depth, row.priority)
+        again = next_visit(row, seq, turn.now, depth, row.priority)
         turn.put(fingerprint, replace(again, parent=parent.url, via=()))
         return False
 
@@ -170,7 +162,8 @@ def _kept_out_on_the_way(row: UrlRow) -> bool:
     return row.state is State.EXCLUDED and (row.outcome == "depth" or row.outcome.startswith("scope"))
 
 
-def _next_visit(row: UrlRow, seq: int, now: int, depth: int, priority: int) -> UrlRow:
+def next_visit(row: UrlRow, seq: int, now: int, depth: int, priority: int) -> UrlRow:
+    """The row with its next visit open."""
     return replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, depth=depth, priority=priority, seq=seq,
                    arrived=now, due=0, outcome="", status=0, page=None)  # fmt: skip
 

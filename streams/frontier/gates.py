@@ -69,7 +69,7 @@ class Gates:
 
     def _rule(self, crawl: CrawlDefinition, now: int) -> str:
         if crawl.state == "ended":
-            return "ended"
+            return "cancelled" if crawl.result == "cancelled" else "ended"
         if crawl.deadline is not None and now >= crawl.deadline:
             return "deadline"
         return "limit" if crawl.limit is not None and self._pages(crawl.id) >= crawl.limit else ""

@@ -14,7 +14,7 @@ import msgspec
 
 from streams.definitions import CrawlDefinition
 from streams.frontier.candidates import brings_links_into_reach
-from streams.frontier.rows import State, UrlRow
+from streams.frontier.rows import State, Unresolved, UrlRow
 from streams.frontier.turn import Turn
 from streams.messages import Candidate, Failure, FailureClass, FetchOutcome, Next, ParseOutcome
 from streams.policy.keys import SAFE, canonical_by
@@ -64,8 +64,7 @@ def parsed(turn: Turn, outcome: ParseOutcome, row: UrlRow, crawl: CrawlDefinitio
             fail(turn, outcome.fingerprint, row, Fault(outcome.failure, outcome.reason, {"page": page}), 1)
         return
     if crawl is not None and brings_links_into_reach(outcome.depth, row.depth, crawl):
-        if row.state is State.FAILED:
-            _resolve(turn, row)
+        row = _resolved(turn, row)
         again = replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, due=0, page=None, outcome="")
         turn.put(outcome.fingerprint, again)
         return
@@ -82,7 +81,9 @@ def fail(turn: Turn, key: bytes, row: UrlRow, fault: Fault, attempts: int) -> No
                               state=State.WAITING))  # fmt: skip
         step = Next(action="retry", at=due)
     else:
-        turn.put(key, replace(row, state=State.FAILED, outcome=fault.failure, status=status, visited=turn.now, due=0))
+        last = Unresolved(row.visit, row.attempt, fault.failure)
+        turn.put(key, replace(row, state=State.FAILED, outcome=fault.failure, status=status, visited=turn.now, due=0,
+                              unresolved=last))  # fmt: skip
         step = Next(action="none")
     turn.failures.append(failure_of(row, fault, step, turn.now))
 
@@ -109,7 +110,7 @@ def _page(turn: Turn, outcome: FetchOutcome, row: UrlRow) -> None:
     if row.state not in (State.WAITING, State.FAILED) or row.page == outcome.page:  # or the parser failed on it
         return
     if row.state is State.FAILED:
-        _resolve(turn, row)
+        row = _resolved(turn, row)
     turn.put(outcome.fingerprint, replace(row, state=State.FETCHED, page=outcome.page, visited=turn.now, due=0,
                                           outcome="", **facts))  # fmt: skip
 
@@ -117,15 +118,21 @@ def _page(turn: Turn, outcome: FetchOutcome, row: UrlRow) -> None:
 def _finish(turn: Turn, key: bytes, row: UrlRow, *, status: int = 0, content: bytes = b"") -> None:
     if row.state not in (State.WAITING, State.FETCHED, State.FAILED):
         return
-    if row.state is State.FAILED:
-        _resolve(turn, row)
+    row = _resolved(turn, row)
     turn.put(key, replace(row, state=State.DONE, visited=turn.now, due=0, outcome="", page=None,
                           status=status or row.status, content=content or row.content))  # fmt: skip
 
 
-def _resolve(turn: Turn, row: UrlRow) -> None:
-    fault = Fault(cast("FailureClass", row.outcome), "a later answer of the same visit was a success", {})
-    turn.failures.append(failure_of(row, fault, Next(action="resolved"), turn.now))
+def _resolved(turn: Turn, row: UrlRow) -> UrlRow:
+    """The row after a success: if its last failure is not resolved, it is now, whichever visit has succeeded."""
+    last = row.unresolved
+    if last is None:
+        return row
+    how = "a later answer of the same visit was" if last.visit == row.visit else f"visit {row.visit} was"
+    fault = Fault(cast("FailureClass", last.failure), f"{how} a success", {})
+    failed = replace(row, visit=last.visit, attempt=last.attempt)
+    turn.failures.append(failure_of(failed, fault, Next(action="resolved"), turn.now))
+    return replace(row, unresolved=None)
 
 
 def _redirected(
@@ -140,12 +147,13 @@ def _redirected(
             fail(turn, outcome.fingerprint, row, fault, 1)
         return
     if row.state is State.FAILED:
-        _resolve(turn, row)
+        row = _resolved(turn, row)
     if target == outcome.fingerprint:  # another spelling of the same URL is what the site wants to be asked for
         again = replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, due=0, outcome="", status=0)
         host = politeness_key(outcome.location, politeness)  # another one, if `www.` does not count in the crawl's keys
         turn.put(outcome.fingerprint, replace(again, url=outcome.location, host=host, via=(*row.via, row.url)))
         return
+    row = _resolved(turn, row)
     turn.put(outcome.fingerprint, replace(row, state=State.REDIRECTED, visited=turn.now, due=0, status=outcome.status))
     turn.candidates.append(
         Candidate(

@@ -46,6 +46,7 @@ class ShardConfig:
     release_seconds: float = 10.0
     unparsed_limit: int = 10_000
     answer_timeout: float = 600.0
+    expire_after: float = 72 * 3600.0
 
 
 class Release:

@@ -34,7 +34,7 @@ class Released:
     def __len__(self) -> int:
         return len(self._out)
 
-    def __contains__(self, key: bytes) -> bool:
+    def __contains__(self, key: object) -> bool:
         return key in self._out
 
     def get(self, key: bytes) -> Out | None:

@@ -18,6 +18,7 @@ from streams.policy.retry import CLOSED, Breaker
 ROW_SCHEMA = 1
 URL_KEY = b"u"
 HOST_KEY = b"h"
+SWEEP_KEY = b"s"
 
 
 class State(IntEnum):
@@ -32,6 +33,14 @@ class State(IntEnum):
 
 
 OPEN = (State.WAITING, State.FETCHED)
+
+
+class Unresolved(msgspec.Struct, array_like=True, frozen=True):
+    """The last visit that failed for good, while no later one has succeeded."""
+
+    visit: int
+    attempt: int
+    failure: str
 
 
 class UrlRow(msgspec.Struct, array_like=True, frozen=True):
@@ -67,6 +76,7 @@ class UrlRow(msgspec.Struct, array_like=True, frozen=True):
     interval: float = 0.0  # seconds between two visits, learned; 0: not yet
     lastmod: int = 0  # what a sitemap said last
     changed: int = 0  # when the content was first seen as it is
+    unresolved: Unresolved | None = None
 
     @property
     def open(self) -> bool:

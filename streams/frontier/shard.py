@@ -13,10 +13,12 @@ from streams import messages as m
 from streams.definitions import CrawlDefinition
 from streams.frontier import outcomes
 from streams.frontier.candidates import ORDER_BITS, Admission
+from streams.frontier.commands import redrive
 from streams.frontier.hosts import Census
 from streams.frontier.index import UNPARSED, split_timed_entry
 from streams.frontier.release import Release, ShardConfig
 from streams.frontier.rows import State
+from streams.frontier.sweeping import Sweeper
 from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
 from streams.policy.retry import breaker_after, rule_for
@@ -44,7 +46,8 @@ class Shard:
         self._crawls = crawls
         self._admission = Admission(config.politeness)
         self._release = Release(config, store, epoch, crawls, self.tallies)
-        self._checked = 0
+        self._sweeper = Sweeper(store, crawls, self.tallies, config.expire_after)
+        self._checked = self._now = 0
         self._hosts = 0
 
     def turn(self, inbox: Sequence[tuple[int, m.Inbox]], now: int, elsewhere: Mapping[str, int]) -> Turn:
@@ -52,6 +55,7 @@ class Shard:
 
         `elsewhere`: pages that other shards count for each crawl (for page limits).
         """
+        self._now = now
         turn = Turn(self._store, self.tallies, now)
         turn.load(item.fingerprint for _, message in inbox for item in _items(message))
         for offset, message in inbox:
@@ -62,16 +66,19 @@ class Shard:
         self._release.overdue(turn)
         if self.position >= self.backlog:
             self._release.run(turn, elsewhere)
+            self._sweeper.run(turn, self._release.released, self._release.queues.hosts)
         self._release.wait(turn)
         hosts = self._release.queues.hosts_by_crawl.total()
-        if inbox or turn.changed or turn.orders or hosts != self._hosts:
+        if inbox or turn.changed or turn.dropped or turn.orders or hosts != self._hosts:
             self.changes += 1
         self._hosts = hosts
         return turn
 
     def wake_at(self) -> float:
         """When the next turn is due even if nothing arrives (ms)."""
-        return self._release.wake_at() if self.position >= self.backlog else float("inf")
+        if self.position < self.backlog:
+            return float("inf")
+        return min(self._release.wake_at(), self._sweeper.wake_at(self._now))
 
     def progress(self, now: int) -> m.Progress:
         """The shard's numbers and the input they cover; only true once the last turn is durable."""
@@ -101,9 +108,11 @@ class Shard:
                         self._admission.candidate(turn, item, crawl, seq + i)
             case m.Outcomes():
                 self._outcomes(turn, message)
-            case _:  # a command
+            case m.Command(action="forget"):
+                self._sweeper.forget(turn, message, f"{self.config.shard}:{offset}")
+            case _:  # a redrive
                 if self._admitting(turn, message.crawl, 1):
-                    self._admission.command(turn, message, seq)
+                    redrive(turn, message, seq)
 
     def _outcomes(self, turn: Turn, message: m.Outcomes) -> None:
         for outcome in message.items:

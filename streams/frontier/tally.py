@@ -42,6 +42,11 @@ class Tally:
         elif row.state is State.EXCLUDED:
             self.exclusions[row.outcome] += by
 
+    @property
+    def empty(self) -> bool:
+        """Whether no row is left and no order is out."""
+        return not (any(self.states) or self.released)
+
     def counts(self, hosts: int) -> CrawlCounts:
         """The public form."""
         states = self.states
@@ -79,6 +84,10 @@ class Tallies(dict[str, Tally]):
         if old is not None:
             tally.shift(old, -1)
         tally.shift(new, 1)
+
+    def remove(self, row: UrlRow) -> None:
+        """A row is deleted."""
+        self[row.crawl].shift(row, -1)
 
     @classmethod
     def from_counters(cls, counters: dict[bytes, int]) -> Tallies:

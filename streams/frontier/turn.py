@@ -18,7 +18,7 @@ from streams.frontier.rows import (
     url_key,
 )
 from streams.frontier.tally import Tallies
-from streams.messages import Candidate, Failure, FetchOrder
+from streams.messages import Candidate, Failure, FetchOrder, Forgotten
 
 UNKNOWN = HostRow()
 """Of every host of which nothing is known yet: most of 100,000."""
@@ -35,6 +35,10 @@ class RowReader(Protocol):
         """Index entries with `prefix`, in order, strictly after `after`."""
         ...
 
+    def rows(self, prefix: bytes = b"", *, after: bytes = b"", limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        """Rows with `prefix`, in the order of their keys, strictly after `after`."""
+        ...
+
     def counters(self, prefix: bytes = b"") -> dict[bytes, int]:
         """Counters with `prefix`."""
         ...
@@ -44,8 +48,8 @@ class RowReader(Protocol):
 class Turn:
     """Changes decided in one turn.
 
-    Order of writes: `candidates` and `failures` first (effects in other topics), then `rows()`, then `orders`, then the
-    input is acknowledged. Only orders may come after the state: they can be rebuilt from rows.
+    Order of writes: `candidates`, `failures` and `forgotten` first (effects in other topics), then `rows()`, then
+    `orders`, then the input is acknowledged. Only orders may come after the state: they can be rebuilt from rows.
     """
 
     store: RowReader
@@ -53,13 +57,16 @@ class Turn:
     now: int
     candidates: list[Candidate] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    forgotten: list[Forgotten] = field(default_factory=list)
     orders: list[FetchOrder] = field(default_factory=list)
     links_new: int = 0
     links_known: int = 0
     finished: Counter[State] = field(default_factory=Counter)  # visits that ended, by how
     changed: dict[bytes, UrlRow] = field(default_factory=dict)
+    dropped: dict[bytes, None] = field(default_factory=dict)
     _urls: dict[bytes, UrlRow | None] = field(default_factory=dict)
-    _hosts: dict[str, HostRow] = field(default_factory=dict)
+    _hosts: dict[str, HostRow | None] = field(default_factory=dict)
+    _others: dict[bytes, bytes | None] = field(default_factory=dict)
 
     def load(self, fingerprints: Iterable[bytes]) -> None:
         """Read many URL rows in one call; later `url` calls find them here."""
@@ -74,6 +81,12 @@ class Turn:
             self.load((fingerprint,))
         return self._urls[fingerprint]
 
+    def meet(self, fingerprint: bytes, data: bytes) -> UrlRow | None:
+        """A URL's row as this turn has left it; `data` is what the store has, read by the caller."""
+        if fingerprint not in self._urls:
+            self._urls[fingerprint] = decode_url_row(data)
+        return self._urls[fingerprint]
+
     def put(self, fingerprint: bytes, row: UrlRow) -> None:
         """Change a URL's row, which this turn has read."""
         old = self._urls[fingerprint]
@@ -82,23 +95,40 @@ class Turn:
             self.finished[row.state] += 1
         self._urls[fingerprint] = row
         self.changed[fingerprint] = row
+        if self.dropped:
+            self.dropped.pop(fingerprint, None)
+
+    def drop(self, fingerprint: bytes) -> None:
+        """Delete a URL's row, which this turn has read and which is there."""
+        row = self._urls[fingerprint]
+        assert row is not None  # noqa: S101 - callers have looked at it
+        self.tallies.remove(row)
+        self._urls[fingerprint] = None
+        self.changed.pop(fingerprint, None)
+        self.dropped[fingerprint] = None
 
     def hosts(self, hosts: Sequence[str]) -> list[HostRow]:
         """The rows of hosts as this turn has left them; an empty one for an unknown host."""
         stored = self.store.get_many([host_key(host) for host in hosts])
         found = [decode_host_row(data) if data is not None else UNKNOWN for data in stored]
-        return [self._hosts.get(host, row) for host, row in zip(hosts, found, strict=True)]
+        return [self._hosts.get(host, row) or UNKNOWN for host, row in zip(hosts, found, strict=True)]
 
-    def put_host(self, host: str, row: HostRow) -> None:
-        """Change a host's row."""
+    def put_host(self, host: str, row: HostRow | None) -> None:
+        """Change a host's row; None deletes it."""
         self._hosts[host] = row
+
+    def put_other(self, key: bytes, value: bytes | None) -> None:
+        """Change a row that is neither a URL's nor a host's; None deletes it."""
+        self._others[key] = value
 
     @property
     def written(self) -> int:
         """Number of changed rows."""
-        return len(self.changed) + len(self._hosts)
+        return len(self.changed) + len(self.dropped) + len(self._hosts) + len(self._others)
 
     def rows(self) -> list[tuple[bytes, bytes | None]]:
-        """The changed rows, encoded."""
-        urls: list[tuple[bytes, bytes | None]] = [(url_key(fp), encode_row(row)) for fp, row in self.changed.items()]
-        return urls + [(host_key(host), encode_row(row)) for host, row in self._hosts.items()]
+        """The changed rows, encoded; None for those that are deleted."""
+        rows: list[tuple[bytes, bytes | None]] = [(url_key(fp), encode_row(row)) for fp, row in self.changed.items()]
+        rows += [(url_key(fp), None) for fp in self.dropped]
+        rows += [(host_key(host), encode_row(row) if row else None) for host, row in self._hosts.items()]
+        return [*rows, *self._others.items()]

@@ -13,7 +13,7 @@ from agents.delivery import Batch
 from agents.exporter import ExporterStage
 from streams import codecs
 from streams.errors import EnvironmentFault
-from streams.messages import Failure, Next, Record
+from streams.messages import Failure, Forgotten, Next, Record
 from streams.settings import Settings
 
 
@@ -53,8 +53,16 @@ class RecordingDelivery:
 
 
 def batch(topic: str, *values: bytes | None, first: int = 0, partition: int = 0) -> Batch:
-    records: list[Any] = [SimpleNamespace(offset=first + n, value=value) for n, value in enumerate(values)]
+    records: list[Any] = [
+        SimpleNamespace(offset=first + n, value=value, key=None, headers=()) for n, value in enumerate(values)
+    ]
     return Batch(topic, partition, 1, records)
+
+
+def deletion(topic: str, url: str = "http://a/", crawl: str = "c", command: str = "0:7", at: int = 9) -> Batch:
+    """What `fyke forget` writes into a topic for a URL."""
+    headers = codecs.encode_forgotten(Forgotten(url=url, crawl=crawl, id=command, at=at))
+    return Batch(topic, 0, 1, [SimpleNamespace(offset=0, value=None, key=url.encode(), headers=headers)])
 
 
 def record(url: str = "http://a/", visit: int = 0, crawl: str = "c", **changes: Any) -> bytes:
@@ -218,3 +226,37 @@ async def test_a_second_exporter_on_the_folder_is_refused(tmp_path):
 def test_without_a_folder_there_is_no_exporter():
     with pytest.raises(EnvironmentFault, match="no output folder"):
         ExporterStage(Settings())
+
+
+async def test_what_is_forgotten_becomes_one_line_in_a_file_of_its_own(tmp_path):
+    async with Running(tmp_path, "c") as exporter:
+        await exporter.take(batch("records", record()))
+        assert not (tmp_path / "deletions.jsonl").exists()
+        for url in ("http://a/%7e", "http://a/~"):  # one URL key
+            await exporter.take(deletion("records", url), deletion("failures", url, at=10))
+        await exporter.take(deletion("records", crawl="other"))
+    async with Running(tmp_path, "c") as exporter:
+        await exporter.take(deletion("failures", "http://a/~"), deletion("records", "http://a/~", command="0:8"))
+        lines = [json.loads(line) for line in exporter.lines("deletions")]
+        assert lines == [
+            {"url": "http://a/%7e", "crawl": "c", "id": "0:7", "at": 9},
+            {"url": "http://a/~", "crawl": "c", "id": "0:8", "at": 9},
+        ]
+        assert exporter.lines() == [record()]
+        assert exporter.delivery.reported == []
+
+
+async def test_a_record_without_value_that_deletes_nothing_is_unreadable(tmp_path):
+    async with Running(tmp_path) as exporter:
+        await exporter.take(batch("records", None))
+        assert [reason for *_, reason in exporter.delivery.reported] == ["empty message"]
+
+
+async def test_a_tail_of_deletions_that_was_not_acknowledged_is_cut_off(tmp_path):
+    async with Running(tmp_path) as exporter:
+        await exporter.take(deletion("records"))
+    with (tmp_path / "deletions.jsonl").open("ab") as file:
+        file.write(b'{"url"')
+    async with Running(tmp_path) as exporter:
+        await exporter.take(deletion("records", command="0:8"))
+        assert len(exporter.lines("deletions")) == 2

@@ -9,11 +9,18 @@ from collections.abc import Sequence
 from streams.frontier.index import FrontierIndexer
 
 
+class Rows(dict[bytes, bytes]):
+    """Rows by key; called, it is `Store.rows`."""
+
+    def __call__(self, prefix: bytes = b"", *, after: bytes = b"", limit: int = 1000) -> list[tuple[bytes, bytes]]:
+        return sorted((k, v) for k, v in self.items() if k.startswith(prefix) and k > after)[:limit]
+
+
 class MemoryStore:
     """Rows of one partition. What was applied survives a crash of the shard."""
 
     def __init__(self) -> None:
-        self.rows: dict[bytes, bytes] = {}
+        self.rows = Rows()
         self._indexer = FrontierIndexer()
         self._order: list[bytes] = []
         self._entries: dict[bytes, bytes] = {}

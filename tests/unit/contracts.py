@@ -107,7 +107,8 @@ FULL: dict[str, Any] = {
         ),
     )),
     "command": m.Command(
-        **WHERE, action="redrive", fingerprint=KEY, visit=2, host="example.org", prefix="https://example.org/a/"
+        **WHERE, action="redrive", fingerprint=KEY, visit=2, host="example.org", prefix="https://example.org/a/",
+        rules=4,
     ),
 }  # fmt: skip
 """Every field differs from its default, so that a new field has to be added here."""
