@@ -60,6 +60,14 @@ class UrlTest:
         """Whether it matches all URLs of a host or none of them."""
         return self.on_path is None and self.regex is None
 
+    def meets_site(self, site: str) -> bool:
+        """Whether it can match URLs of a registrable domain, which stands for itself and all hosts below it."""
+        if self.on_host is None or self.on_host(site):
+            return True
+        below = f".{site}"
+        tail = self.domain.rpartition("*")[2]
+        return tail.endswith(below) or ("*" in self.domain and below.endswith(tail))
+
 
 def compile_pattern(pattern: Pattern) -> UrlTest:
     """A test of wire URLs; one that cannot be read matches nothing and says why in its `fault`."""

@@ -25,15 +25,36 @@ MEMORY: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one rule allows a host: `delay` between the starts of two requests, `parallelism` at the same time."""
+    """What one rule allows a host: `delay` between the starts of two requests, `parallelism` at the same time.
+
+    `random_delay`: up to so much is added to the gap after a request. `jitter`, drawn once for each request by whoever
+    makes it, says how much of it: uniform in [0, 1).
+    """
 
     delay: float = 0.0
     parallelism: int = 1
+    random_delay: float = 0.0
+    jitter: float = 0.0
 
     @property
     def gap(self) -> float:
         """The delay, and 2 ms because times are reported in whole milliseconds; 0 without a delay."""
         return self.delay + 0.002 if self.delay else 0.0
+
+    @property
+    def gap_after(self) -> float:
+        """The gap to the next request, with its part of the random delay."""
+        return self.gap + self.random_delay * self.jitter
+
+    @property
+    def spaced(self) -> bool:
+        """Whether requests keep a gap at all."""
+        return self.delay > 0 or self.random_delay > 0
+
+    @property
+    def pace(self) -> float:
+        """The gap to be expected between two requests."""
+        return self.delay + self.random_delay / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +85,7 @@ class _Running:
 class _Host:
     """One politeness key.
 
-    `last`: when the latest request, `ticket`, started as the site sees it; `last_gap`: what its rule asks for.
+    `last`: when the latest request, `ticket`, started as the site sees it; `last_gap`: what its rule asks for after it.
     `running`: how many requests run under each allowed parallelism. `unsent`: how many are still being connected,
     `unsent_spaced`: how many of those have a delay.
     """
@@ -80,11 +101,11 @@ class _Host:
     def add(self, limits: Limits) -> None:
         self.running[limits.parallelism] = self.running.get(limits.parallelism, 0) + 1
         self.unsent += 1
-        self.unsent_spaced += limits.delay > 0
+        self.unsent_spaced += limits.spaced
 
     def sent(self, limits: Limits) -> None:
         self.unsent -= 1
-        self.unsent_spaced -= limits.delay > 0
+        self.unsent_spaced -= limits.spaced
 
     def remove(self, limits: Limits) -> None:
         left = self.running[limits.parallelism] - 1
@@ -125,7 +146,7 @@ class WireClock:
             return WaitUntil(not_before)
         if host.running and sum(host.running.values()) >= min(limits.parallelism, *host.running):
             return WAIT_FOR_RUNNING
-        if host.unsent if limits.delay else host.unsent_spaced:
+        if host.unsent if limits.spaced else host.unsent_spaced:
             return WAIT_FOR_RUNNING
         return START
 
@@ -142,7 +163,7 @@ class WireClock:
         if host is None:
             host = self._hosts[key] = _Host()
         self._tickets += 1
-        host.ticket, host.last, host.last_gap = self._tickets, now, limits.gap
+        host.ticket, host.last, host.last_gap = self._tickets, now, limits.gap_after
         host.add(limits)
         self._running[self._tickets] = _Running(host, limits)
         return self._tickets
@@ -153,7 +174,7 @@ class WireClock:
         running.unsent = False
         host = running.host
         host.sent(running.limits)
-        host.ticket, host.last, host.last_gap = ticket, now + TRAVEL, running.limits.gap
+        host.ticket, host.last, host.last_gap = ticket, now + TRAVEL, running.limits.gap_after
 
     def end(self, ticket: int, now: float) -> None:
         """It is over: answered, failed or aborted."""
