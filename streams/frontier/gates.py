@@ -1,13 +1,15 @@
-"""What a crawl's definition says about releasing its URLs now: go on, wait, or no more of them ever."""
+"""What crawls' definitions say about releasing URLs now: go on, wait, or no more of them ever; and by which rules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from streams.definitions import CrawlDefinition
 from streams.frontier.rows import State
 from streams.frontier.tally import Tallies
+from streams.policy.limits import Effective, HostLimits, RuleBook, strictest
 from streams.policy.politeness import Limits
+from streams.policy.urls import PolitenessMode
 
 NEVER = float("inf")
 
@@ -15,11 +17,17 @@ NEVER = float("inf")
 class Gates:
     """Asked anew in every turn, for definitions change while crawls run.
 
-    `over`: crawls with waiting URLs that may not be released any more, and the rule that excludes them.
+    `over`: crawls with waiting URLs that may not be released any more, and the rule that excludes them. `changed`:
+    crawls of which other rules about hosts hold than in the last turn.
     """
 
-    def __init__(self, crawls: Mapping[str, CrawlDefinition], tallies: Tallies) -> None:
+    def __init__(
+        self, crawls: Mapping[str, CrawlDefinition], tallies: Tallies, politeness: PolitenessMode = "host"
+    ) -> None:
         self.over: dict[str, str] = {}
+        self.changed: set[str] = set()
+        self.rules = RuleBook(politeness)
+        self._seen: dict[str, CrawlDefinition] = {}
         self._crawls = crawls
         self._tallies = tallies
         self._elsewhere: Mapping[str, int] = {}
@@ -29,6 +37,7 @@ class Gates:
         """A turn begins. `elsewhere`: pages that other shards count for each crawl."""
         self._elsewhere = elsewhere
         self._deadline = NEVER
+        self._see()
         self.over = {}
         for crawl_id, tally in self._tallies.items():
             crawl = self._crawls.get(crawl_id)
@@ -56,13 +65,47 @@ class Gates:
             return NEVER
         return crawl.limit - self._pages(crawl_id) - self._tallies[crawl_id].released
 
-    def limits(self, crawl_ids: Iterable[str], crawl_delay: float) -> Limits:
-        """Delay and parallelism in force on a host with URLs of these crawls: the strictest, and its Crawl-delay."""
+    def limits(self, host: str, crawl_ids: Iterable[str], crawl_delay: float) -> Limits:
+        """Limits in force on a host with URLs of these crawls: the strictest of their rules, and its Crawl-delay."""
+        found = self._on_host(host, crawl_ids)
+        if crawl_delay and any(each.robots for each in found):
+            return strictest([*(each.limits for each in found), Limits(crawl_delay, found[0].limits.parallelism)])
+        return strictest(each.limits for each in found)
+
+    def limits_of(self, values: Effective, host: str, others: Collection[str], crawl_delay: float) -> Limits:
+        """Limits in force for a URL: those of its own rule, and the strictest of other crawls with URLs on its host."""
+        own = [values.limits]
+        if values.robots:
+            own.append(Limits(crawl_delay, values.limits.parallelism))
+        return strictest([*own, self.limits(host, others, crawl_delay)] if others else own)
+
+    def shut_until(self, host: str, crawl_ids: Iterable[str], now: int) -> int:
+        """When a host may be asked by the time windows of these crawls (ms): not before all of them are open.
+
+        Those of a paused crawl do not count, for it has no use for the host.
+        """
+        running = (crawl_id for crawl_id in crawl_ids if not self._paused(crawl_id))
+        openings = [each.opening(now) for each in self._on_host(host, running)]
+        return max((opening.until for opening in openings if not opening.open), default=0)
+
+    def _paused(self, crawl_id: str) -> bool:
+        crawl = self._crawls.get(crawl_id)
+        return crawl is not None and crawl.state == "paused"
+
+    def _on_host(self, host: str, crawl_ids: Iterable[str]) -> list[HostLimits]:
         crawls = [crawl for crawl_id in crawl_ids if (crawl := self._crawls.get(crawl_id)) is not None]
-        delay = max((crawl.delay for crawl in crawls), default=0.0)
-        if any(crawl.robots for crawl in crawls):
-            delay = max(delay, crawl_delay)
-        return Limits(delay, max(1, min((crawl.parallelism for crawl in crawls), default=1)))
+        return [self.rules.of(crawl).for_host(host) for crawl in crawls]
+
+    def _see(self) -> None:
+        """Note which crawls' rules about hosts have changed since the last turn."""
+        self.changed = set()
+        for crawl_id in self._tallies:
+            crawl, seen = self._crawls.get(crawl_id), self._seen.get(crawl_id)
+            if crawl is None or crawl is seen:
+                continue
+            self._seen[crawl_id] = crawl
+            if seen is not None and _about_hosts(crawl) != _about_hosts(seen):
+                self.changed.add(crawl_id)
 
     def _pages(self, crawl_id: str) -> int:
         return self._tallies[crawl_id].pages + self._elsewhere.get(crawl_id, 0)
@@ -73,3 +116,7 @@ class Gates:
         if crawl.deadline is not None and now >= crawl.deadline:
             return "deadline"
         return "limit" if crawl.limit is not None and self._pages(crawl.id) >= crawl.limit else ""
+
+
+def _about_hosts(crawl: CrawlDefinition) -> tuple[object, ...]:
+    return crawl.limits, crawl.delay, crawl.parallelism, crawl.robots, crawl.state == "paused"

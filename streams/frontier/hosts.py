@@ -98,6 +98,8 @@ class HostQueue:
     out: dict[str, int] = field(default_factory=dict)  # orders that are out, by crawl
     robots_out: bool = False
     next_at: float = 0.0  # one delay after the last order
+    pace: float = 0.0  # seconds; that delay
+    shut_until: float = 0.0  # its time window opens
     limits: Limits = NO_LIMITS  # the strictest of the crawls that wait
     parked: list[tuple[str, bytes]] = field(default_factory=list)  # crawl and URL; wait for an origin's robots.txt
     parked_until: int = 0
@@ -109,14 +111,17 @@ class HostQueue:
         return not (self.crawls or self.held or self.parked or self.out)
 
     def obey(self, limits: Limits) -> None:
-        """Take over the limits in force now; a longer delay counts from the last order."""
-        self.next_at += max(0.0, limits.delay - self.limits.delay) * 1000
+        """Take over the limits in force now; another delay counts from the last order."""
+        longer = max(limits.pace - self.limits.pace, -self.pace)
+        self.next_at += longer * 1000
+        self.pace += longer
         self.limits = limits
 
-    def started(self, crawl: str, now: int) -> None:
-        """An order goes out."""
+    def started(self, crawl: str, now: int, pace: float) -> None:
+        """An order goes out; the next one may follow after `pace` seconds."""
         self.out[crawl] = self.out.get(crawl, 0) + 1
-        self.next_at = max(self.next_at, now) + self.limits.delay * 1000
+        self.next_at = max(self.next_at, now) + pace * 1000
+        self.pace = pace
 
     def ended(self, crawl: str) -> None:
         """An order is no longer out."""
@@ -145,7 +150,7 @@ class HostQueue:
         if self.unreachable(now):
             return now  # its URLs end at once
         # Only the delay may be anticipated: what the host or its failures ask for must have passed.
-        at = max(self.next_at - LOOKAHEAD, self.row.not_before, self.row.breaker.until)
+        at = max(self.next_at - LOOKAHEAD, self.row.not_before, self.row.breaker.until, self.shut_until)
         return max(at, self.parked_until) if len(self.parked) >= PARKED else at
 
     def room(self, now: int) -> int:
@@ -153,7 +158,7 @@ class HostQueue:
         limits = self.limits
         window = 1
         if phase(self.row.breaker, now) == "closed":
-            ahead = int(LOOKAHEAD / (limits.delay * 1000)) + 1 if limits.delay else limits.parallelism * (WINDOWS - 1)
+            ahead = int(LOOKAHEAD / (limits.pace * 1000)) + 1 if limits.pace else limits.parallelism * (WINDOWS - 1)
             window = limits.parallelism + ahead
         return window - sum(self.out.values())
 

@@ -4,42 +4,44 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from streams.definitions import CrawlDefinition
-from streams.frontier.hosts import HostQueue
 from streams.frontier.released import Out
 from streams.frontier.rows import UrlRow
 from streams.messages import FetchOrder
+from streams.policy.limits import Effective, with_own
 from streams.policy.politeness import Limits
 
 TRACEPARENT_LENGTH = len("00-") + 32 + len("-") + 16 + len("-01")
 
 
 def page_order(
-    row: UrlRow, key: bytes, queue: HostQueue, crawl: CrawlDefinition, *, shard: int, epoch: int, robots: str, now: int
+    row: UrlRow, key: bytes, limits: Limits, values: Effective, *, shard: int, epoch: int, robots: str, now: int
 ) -> FetchOrder:
-    """The order for a waiting URL. Delay and parallelism are those in force on the host, not just the crawl's."""
+    """The order for a waiting URL, by the `values` of its rule. `limits`: those that keep other crawls' rules too."""
     conditional = row.visit > 1
     return FetchOrder(
         crawl=row.crawl, url=row.url, fingerprint=key, host=row.host, shard=shard, epoch=epoch, visit=row.visit,
         attempt=row.attempt, depth=row.depth, priority=row.priority, parent=row.parent, via=row.via,
-        headers=row.headers, meta=row.meta, delay=queue.limits.delay, parallelism=queue.limits.parallelism,
-        rules=crawl.version, robots=robots, user_agent=crawl.user_agent, max_body=crawl.max_body,
+        headers=with_own(values.headers, row.headers), meta=row.meta, delay=limits.delay,
+        parallelism=limits.parallelism, random_delay=limits.random_delay, rules=values.version, rule=values.rule,
+        robots=robots, user_agent=values.user_agent, max_body=values.max_body, timeout=values.timeout,
+        accept=values.accept, source=row.source,
         etag=row.etag if conditional else "", last_modified=row.last_modified if conditional else "", released=now,
         traceparent=traceparent(row, key),
     )  # fmt: skip
 
 
 def robots_order(
-    url: str, host: str, out: Out, limits: Limits, crawl: CrawlDefinition, *, shard: int, epoch: int, now: int
+    url: str, host: str, out: Out, limits: Limits, values: Effective, *, shard: int, epoch: int, now: int
 ) -> FetchOrder:
     """The order for an origin's robots.txt, or for where on another host it was redirected to.
 
     `out.visit` counts the redirects, `out.attempt` the probes: so each order has an identity of its own.
     """
     return FetchOrder(
-        kind="robots", crawl=crawl.id, url=url, fingerprint=robots_key(out.origin), host=host, shard=shard,
+        kind="robots", crawl=out.crawl, url=url, fingerprint=robots_key(out.origin), host=host, shard=shard,
         epoch=epoch, visit=out.visit, attempt=out.attempt, parent=out.origin, delay=limits.delay,
-        parallelism=limits.parallelism, rules=crawl.version, user_agent=crawl.user_agent, released=now,
+        parallelism=limits.parallelism, random_delay=limits.random_delay, rules=values.version, rule=values.rule,
+        user_agent=values.user_agent, timeout=values.timeout, released=now,
     )  # fmt: skip
 
 

@@ -46,6 +46,12 @@ class HostQueues:
         """Something about a host has changed: see when to look at it."""
         self.agenda.put(queue, max(now, queue.at(now)))
 
+    def look_again(self, crawls: set[str], now: int) -> None:
+        """Other rules hold for these crawls: see what they mean for every host of theirs."""
+        for queue in self.hosts.values() if crawls else ():
+            if not crawls.isdisjoint((*queue.crawls, *queue.held, *queue.out)):
+                self.agenda.put(queue, now)
+
     def meet(self, turn: Turn, hosts: Iterable[str]) -> None:
         """Make queues for those of the hosts that have none."""
         new = [host for host in hosts if host not in self.hosts]

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 
+from msgspec.structs import replace
+
 from streams.definitions import CrawlDefinition
 from streams.frontier import outcomes
 from streams.frontier.candidates import kept_out
@@ -32,6 +34,8 @@ STEPS = 4000
 """Most URLs looked at in one turn, so that long runs of excluded URLs leave room for messages."""
 BURST = 16
 """Most orders of one host before the next host has its turn."""
+LONGEST_SHUT = 15 * 60_000
+"""ms for which a URL is set aside at most that a time window of its own shuts: its rule may change meanwhile."""
 LOOK_AGAIN = 1000
 """ms after which definitions are looked at again while a crawl is held."""
 
@@ -62,7 +66,7 @@ class Release:
         self._crawls = crawls
         self._robots = RobotsGate(config.politeness)
         self._due = DueRows(store)
-        self._gates = Gates(crawls, tallies)
+        self._gates = Gates(crawls, tallies, config.politeness)
         self._closing = Closing(store, self._gates, self.released)
         self._now = 0
         self.queues = HostQueues(Turn(store, tallies, 0), waiting_hosts(store))
@@ -153,6 +157,7 @@ class Release:
         self.released.measure(turn.now)
         self.released.unparsed = turn.tallies.unparsed
         self._gates.look(turn.now, elsewhere)
+        self.queues.look_again(self._gates.changed, turn.now)
         self._take_due(turn)
         steps = self._close(turn)
         self.queues.resume(self._gates, turn.now)
@@ -216,7 +221,8 @@ class Release:
         if queue.parked and turn.now >= queue.parked_until:
             self.queues.unpark(queue)
         names = {*queue.crawls, *queue.held, *queue.out}
-        queue.obey(self._gates.limits(names, self._robots.crawl_delay(queue.row)))
+        queue.obey(self._gates.limits(queue.host, names, self._robots.crawl_delay(queue.row)))
+        queue.shut_until = self._gates.shut_until(queue.host, queue.crawls, turn.now)
         self._read_ahead(turn, queue)
         steps = orders = 0
         while queue.crawls and queue.at(turn.now) <= turn.now:
@@ -263,7 +269,12 @@ class Release:
             reason = f"no answer to {breaker.probes} probes in {(turn.now - breaker.since) // 1000} s"
             outcomes.fail(turn, key, row, outcomes.Fault("host_unreachable", reason, {"probes": breaker.probes}), 1)
             return 0
-        if not crawl.robots:
+        values = self._gates.rules.of(crawl).for_url(row.url)
+        opening = values.opening(turn.now)
+        if not opening.open:
+            turn.put(key, replace(row, due=min(opening.until, turn.now + LONGEST_SHUT)))
+            return 0
+        if not values.robots:
             self._send(turn, queue, crawl, key, row, "")
             return 1
         return self._offer_by_robots(turn, queue, crawl, key, row)
@@ -275,7 +286,7 @@ class Release:
             probe = self._robots.probe(queue.row, verdict.order)
             out = Out(queue.host, row.crawl, 0, probe, turn.now, verdict.order)
             queue.robots_out = True
-            queue.started(crawl.id, turn.now)
+            queue.started(crawl.id, turn.now, queue.limits.pace)
             self._send_robots(turn, queue, crawl, out, verdict.order + "/robots.txt")
             return 1
         if verdict.allowed:
@@ -290,16 +301,20 @@ class Release:
         return 0
 
     def _send(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, key: bytes, row: UrlRow, robots: str) -> None:
-        shard = self._config.shard
-        order = page_order(row, key, queue, crawl, shard=shard, epoch=self._epoch, robots=robots, now=turn.now)
+        values = self._gates.rules.of(crawl).for_url(row.url)
+        others = {*queue.crawls, *queue.held, *queue.out} - {crawl.id}
+        limits = self._gates.limits_of(values, queue.host, others, self._robots.crawl_delay(queue.row))
+        order = page_order(row, key, limits, values, shard=self._config.shard, epoch=self._epoch, robots=robots,
+                           now=turn.now)  # fmt: skip
         turn.orders.append(order)
         self.released.add(key, Out(queue.host, row.crawl, row.visit, row.attempt, turn.now))
         turn.tallies[row.crawl].released += 1
-        queue.started(row.crawl, turn.now)
+        queue.started(row.crawl, turn.now, limits.pace)
 
     def _send_robots(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, out: Out, url: str) -> None:
         host, shard = self._robots.host_of(url), self._config.shard
-        order = robots_order(url, host, out, queue.limits, crawl, shard=shard, epoch=self._epoch, now=turn.now)
+        values = self._gates.rules.of(crawl).for_url(url)
+        order = robots_order(url, host, out, queue.limits, values, shard=shard, epoch=self._epoch, now=turn.now)
         turn.orders.append(order)
         self.released.add(robots_key(out.origin), out)
 

@@ -27,15 +27,15 @@ _HOSTS_REMEMBERED: Final = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effective:
-    """The values that hold for a URL. `rule`: id of the rule that set them, "" for the crawl's own.
+    """The values that hold for a URL.
 
+    `version`: of the definition. `rule`: id of the rule that set them, "" for the crawl's own.
     `timeout` 0 and `max_body` 0: the fetcher's own; `accept` empty: all media types; `recrawl` None: not visited again.
     """
 
+    version: int
     rule: str = ""
-    delay: float
-    random_delay: float = 0.0
-    parallelism: int
+    limits: Limits
     robots: bool
     user_agent: str
     headers: dict[str, str]
@@ -57,9 +57,7 @@ class HostLimits:
     `windows`: of rules about the whole host. Those of rules about paths hold their own URLs only.
     """
 
-    delay: float
-    random_delay: float
-    parallelism: int
+    limits: Limits
     robots: bool
     windows: tuple[Windows, ...]
 
@@ -156,9 +154,7 @@ class LimitRules:
             values.append(self.default)
         windows = (rule.values.windows for rule in rules if rule.test.whole_hosts)
         return HostLimits(
-            delay=max(each.delay for each in values),
-            random_delay=max(each.random_delay for each in values),
-            parallelism=min(each.parallelism for each in values),
+            limits=strictest(each.limits for each in values),
             robots=any(each.robots for each in values),
             windows=tuple(each for each in windows if each is not None),
         )
@@ -201,6 +197,14 @@ def accepts(accept: Iterable[str], media_type: str) -> bool:
     return any(each.lower() in (media_type, f"{kind}/*", "*/*") for each in accept)
 
 
+def with_own(headers: dict[str, str], own: dict[str, str]) -> dict[str, str]:
+    """A rule's request headers, except where the seed brings its `own`. Names are the same in any case."""
+    if not headers or not own:
+        return headers or own
+    taken = {name.lower() for name in own}
+    return {name: value for name, value in headers.items() if name.lower() not in taken} | own
+
+
 def _until_certain(rules: Iterable[Rule], host: str) -> Iterator[Rule]:
     for rule in rules:
         if rule.test.on_host is None or rule.test.on_host(host):
@@ -211,8 +215,8 @@ def _until_certain(rules: Iterable[Rule], host: str) -> Iterator[Rule]:
 
 def _own_values(definition: CrawlDefinition) -> Effective:
     return Effective(
-        delay=definition.delay,
-        parallelism=definition.parallelism,
+        version=definition.version,
+        limits=Limits(definition.delay, max(1, definition.parallelism)),
         robots=definition.robots,
         user_agent=definition.user_agent,
         headers={},
@@ -228,10 +232,13 @@ def _compiled(rule: LimitRule, default: Effective) -> Rule:
     except UsageError as error:
         windows, fault = None, error.problem
     values = Effective(
+        version=default.version,
         rule=rule.id,
-        delay=default.delay if rule.delay is None else rule.delay,
-        random_delay=rule.random_delay or 0.0,
-        parallelism=rule.parallelism or default.parallelism,
+        limits=Limits(
+            delay=default.limits.delay if rule.delay is None else rule.delay,
+            parallelism=rule.parallelism or default.limits.parallelism,
+            random_delay=rule.random_delay or 0.0,
+        ),
         robots=default.robots if rule.robots is None else rule.robots,
         user_agent=rule.user_agent or default.user_agent,
         headers=rule.headers,

@@ -78,7 +78,7 @@ def test_which_crawls_must_wait(fields, numbers, holds: bool, room: float) -> No
 )
 def test_the_strictest_limits_hold(crawls, limits) -> None:
     found = Gates({definition.id: definition for definition in crawls}, Tallies())
-    assert found.limits(["a", "b", "unknown"], 7.0) == Limits(*limits)
+    assert found.limits("h.example", ["a", "b", "unknown"], 7.0) == Limits(*limits)
 
 
 def test_an_unknown_crawl_waits() -> None:

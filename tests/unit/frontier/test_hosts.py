@@ -150,24 +150,44 @@ def test_what_keeps_a_host(queue: HostQueue, empty: bool) -> None:
 
 def test_orders_are_spaced_from_the_later_of_now_and_the_last() -> None:
     queue = host(limits=Limits(2.0, 1))
-    queue.started("0", NOW)
+    queue.started("0", NOW, queue.limits.pace)
     assert queue.next_at == NOW + 2000
-    queue.started("0", NOW + 10)
+    queue.started("0", NOW + 10, queue.limits.pace)
     assert (queue.next_at, queue.out) == (NOW + 4000, {"0": 2})
-    queue.started("1", NOW + 9000)
+    queue.started("1", NOW + 9000, queue.limits.pace)
     assert (queue.next_at, queue.out) == (NOW + 11_000, {"0": 2, "1": 1})
     for crawl in ("0", "1", "0"):
         queue.ended(crawl)
     assert queue.out == {}
 
 
-def test_a_longer_delay_counts_from_the_last_order() -> None:
+def test_another_delay_counts_from_the_last_order() -> None:
     queue = host(limits=Limits(2.0, 4))
-    queue.started("0", NOW)
+    queue.started("0", NOW, queue.limits.pace)
     queue.obey(Limits(5.0, 1))
     assert (queue.next_at, queue.limits) == (NOW + 5000, Limits(5.0, 1))
     queue.obey(Limits(1.0, 1))
-    assert (queue.next_at, queue.limits) == (NOW + 5000, Limits(1.0, 1))
+    assert (queue.next_at, queue.limits) == (NOW + 1000, Limits(1.0, 1))
+
+
+def test_an_order_with_a_pace_of_its_own_is_not_followed_before_it_left() -> None:
+    queue = host(limits=Limits(5.0, 1))
+    queue.started("0", NOW, 0.5)  # a URL whose own rule is not the strictest of its host
+    queue.obey(Limits(1.0, 1))
+    assert queue.next_at == NOW
+
+
+def test_a_random_delay_counts_by_half() -> None:
+    queue = host(limits=Limits(1.0, 1, 2.0))
+    queue.started("0", NOW, queue.limits.pace)
+    assert queue.next_at == NOW + 2000
+
+
+def test_a_host_whose_window_is_shut_waits_for_it() -> None:
+    queue = host()
+    assert queue.at(NOW) <= NOW
+    queue.shut_until = NOW + 9000
+    assert queue.at(NOW) == NOW + 9000
 
 
 def test_parked_urls_wait_for_the_earliest_of_their_times() -> None:

@@ -62,15 +62,17 @@ def test_says_why_rules_do_not_apply() -> None:
 
 def test_what_a_rule_leaves_open_stays_as_the_crawl_says() -> None:
     definition = crawl(
-        LimitRule(id="all", domain="all.org", delay=0.0, random_delay=1.0, parallelism=1, robots=False, user_agent="x/1",
-                  headers={"A": "b"}, timeout=3.0, max_body=9, accept=("text/html",), recrawl=60.0, windows=(NIGHT,)),
+        LimitRule(
+            id="all", domain="all.org", delay=0.0, random_delay=1.0, parallelism=1, robots=False, user_agent="x/1",
+            headers={"A": "b"}, timeout=3.0, max_body=9, accept=("text/html",), recrawl=60.0, windows=(NIGHT,),
+        ),
         LimitRule(id="none", domain="none.org"),
         user_agent="own/1", max_body=100, recrawl=Recrawl(interval=3600.0),
     )  # fmt: skip
     rules = LimitRules(definition)
     own = rules.for_url("http://other.org/")
-    assert (own.delay, own.random_delay, own.parallelism, own.robots, own.user_agent, own.headers) == (
-        0.5, 0.0, 4, True, "own/1", {}
+    assert (own.limits, own.robots, own.user_agent, own.headers) == (
+        Limits(0.5, 4), True, "own/1", {}
     )  # fmt: skip
     assert (own.timeout, own.max_body, own.accept, own.recrawl, own.windows) == (0.0, 100, (), 3600.0, None)
     empty = rules.for_url("http://none.org/")
@@ -78,8 +80,8 @@ def test_what_a_rule_leaves_open_stays_as_the_crawl_says() -> None:
         **{name: getattr(own, name) for name in own.__slots__}, "rule": "none"
     }  # fmt: skip
     full = rules.for_url("http://all.org/")
-    assert (full.delay, full.random_delay, full.parallelism, full.robots, full.user_agent, full.headers) == (
-        0.0, 1.0, 1, False, "x/1", {"A": "b"}
+    assert (full.limits, full.robots, full.user_agent, full.headers) == (
+        Limits(0.0, 1, 1.0), False, "x/1", {"A": "b"}
     )  # fmt: skip
     assert (full.timeout, full.max_body, full.accept, full.recrawl) == (3.0, 9, ("text/html",), 60.0)
     assert (own.opening(EVENING).open, full.opening(EVENING).open) == (True, False)
@@ -101,7 +103,7 @@ def test_a_host_as_a_whole_gets_the_strictest(
     rules = LimitRules(RULES, mode)
     for _ in range(2):
         found = rules.for_host(key)
-        assert (found.delay, found.parallelism, found.robots) == (delay, parallelism, robots)
+        assert (found.limits, found.robots) == (Limits(delay, parallelism), robots)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_the_crawls_own_values_count_where_a_rule_need_not_apply(
     mode: PolitenessMode, rules: list[LimitRule], delay: float, robots: bool
 ) -> None:
     found = LimitRules(crawl(*rules), mode).for_host("a.org")
-    assert (found.delay, found.robots) == (delay, robots)
+    assert (found.limits.delay, found.robots) == (delay, robots)
 
 
 def test_only_rules_about_whole_hosts_shut_a_host() -> None:
@@ -175,7 +177,7 @@ def test_hosts_are_forgotten_when_they_are_many(monkeypatch: pytest.MonkeyPatch)
     rules = LimitRules(RULES)
     for number in (1, 2, 3, 1):
         assert rules.for_url(f"http://h{number}.org/x.pdf").rule == "pdf"
-        assert rules.for_host(f"h{number}.org").delay == 3.0
+        assert rules.for_host(f"h{number}.org").limits.delay == 3.0
     assert len(rules._by_host) <= 2
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.policy.politeness import MEMORY, START, WAIT_FOR_RUNNING, Limits, Start, WaitUntil, WireClock
+from streams.policy.politeness import MEMORY, START, TRAVEL, WAIT_FOR_RUNNING, Limits, Start, WaitUntil, WireClock
 
 HALF = Limits(delay=0.5, parallelism=2)
 FREE = Limits(delay=0.0, parallelism=32)
@@ -170,3 +170,24 @@ def test_what_wait_until_names_is_the_first_moment_that_is_allowed(rule, taken, 
     if isinstance(decision, WaitUntil):
         assert clock.decide("a", rule, decision.at) == START
         assert clock.decide("a", rule, math.nextafter(decision.at, 0.0)) != START
+
+
+def test_a_random_delay_is_added_to_the_gap_after_a_request_as_its_jitter_says() -> None:
+    clock = WireClock()
+    limits = Limits(1.0, 4, random_delay=2.0, jitter=0.25)
+    ticket = clock.start("h", limits, 10.0)
+    assert clock.decide("h", limits, 10.1) == WAIT_FOR_RUNNING
+    clock.sent(ticket, 10.5)
+    clock.end(ticket, 10.5)
+    for other in (limits, Limits(0.0, 4), Limits(0.5, 4, random_delay=9.0, jitter=0.9)):
+        assert clock.decide("h", other, 10.6) == WaitUntil(10.5 + 1.0 + 0.002 + 0.5)
+    longer = Limits(3.0, 4, random_delay=9.0, jitter=0.9)  # its own jitter counts after it
+    assert clock.decide("h", longer, 10.6) == WaitUntil(10.5 + 3.0 + 0.002)
+
+
+def test_a_random_delay_alone_spaces_requests() -> None:
+    clock = WireClock()
+    limits = Limits(0.0, 4, random_delay=2.0, jitter=0.5)
+    clock.sent(clock.start("h", limits, 10.0), 10.0)
+    assert clock.decide("h", limits, 10.1) == WaitUntil(10.0 + TRAVEL + 1.0)
+    assert (limits.pace, Limits(1.0, 1, random_delay=1.0).pace) == (1.0, 1.5)
