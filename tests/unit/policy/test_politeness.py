@@ -176,7 +176,7 @@ def test_a_random_delay_is_added_to_the_gap_after_a_request_as_its_jitter_says()
     clock = WireClock()
     limits = Limits(1.0, 4, random_delay=2.0, jitter=0.25)
     ticket = clock.start("h", limits, 10.0)
-    assert clock.decide("h", limits, 10.1) == WAIT_FOR_RUNNING
+    assert clock.decide("h", limits, 11.6) == WAIT_FOR_RUNNING
     clock.sent(ticket, 10.5)
     clock.end(ticket, 10.5)
     for other in (limits, Limits(0.0, 4), Limits(0.5, 4, random_delay=9.0, jitter=0.9)):
