@@ -180,9 +180,9 @@ def test_a_random_delay_is_added_to_the_gap_after_a_request_as_its_jitter_says()
     clock.sent(ticket, 10.5)
     clock.end(ticket, 10.5)
     for other in (limits, Limits(0.0, 4), Limits(0.5, 4, random_delay=9.0, jitter=0.9)):
-        assert clock.decide("h", other, 10.6) == WaitUntil(10.5 + 1.0 + 0.002 + 0.5)
+        assert at(clock.decide("h", other, 10.6)) == pytest.approx(10.5 + 1.0 + 0.002 + 0.5)
     longer = Limits(3.0, 4, random_delay=9.0, jitter=0.9)  # its own jitter counts after it
-    assert clock.decide("h", longer, 10.6) == WaitUntil(10.5 + 3.0 + 0.002)
+    assert at(clock.decide("h", longer, 10.6)) == pytest.approx(10.5 + 3.0 + 0.002)
 
 
 def test_a_random_delay_alone_spaces_requests() -> None:
