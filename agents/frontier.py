@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from agents.effects import send_effects
 from streams import messages as m
 from streams.codecs import decode_inbox, encode
@@ -21,6 +23,7 @@ from streams.errors import MessageError, NewerSchemaError, OwnershipLost
 from streams.frontier.index import FrontierIndexer
 from streams.frontier.release import ShardConfig
 from streams.frontier.shard import Shard
+from streams.policy.urls import parse, politeness_key
 from streams.state.table import RowTable
 from streams.topics import FETCHES, INBOX, PROGRESS, Topic, shard_of
 
@@ -52,8 +55,12 @@ class FrontierStage:
     name = "frontier"
     topics: tuple[Topic, ...] = (INBOX,)
 
-    def __init__(self, settings: Frontier, broadcast: Broadcast, clock: BrokerClock) -> None:
+    def __init__(
+        self, settings: Frontier, broadcast: Broadcast, clock: BrokerClock, url: Callable[[], str] = str
+    ) -> None:
+        """`url`: of this worker's endpoints, once they are there."""
         self._settings = settings
+        self._url = url
         self._broadcast = broadcast
         self._clock = clock
         self._actors: dict[int, Actor] = {}
@@ -97,6 +104,17 @@ class FrontierStage:
         """Stop the actors."""
         self.revoked()
 
+    def why(self, crawl: str, url: str, epoch: int) -> bytes | None:
+        """What `fyke why` asks; None if the shard of the URL, in that epoch, is not here. Raises `MessageError`."""
+        wire = parse(url)
+        if wire is None:
+            raise MessageError(f"not an http or https URL: {url[:200]}")
+        host = politeness_key(wire, self._settings.politeness)
+        shard = self.shards().get(shard_of(host, self._delivery.partitions(INBOX)))
+        if shard is None or shard.epoch != epoch:
+            return None
+        return encode(shard.why(crawl, wire, self._clock.now()))
+
     def shards(self) -> dict[int, Shard]:
         """The shards that are loaded, by number."""
         return {number: actor.shard for number, actor in self._actors.items() if actor.shard is not None}
@@ -112,7 +130,8 @@ class FrontierStage:
             expire_after=self._settings.expire_after,
         )
         actor = Actor(
-            config, self._settings.turn, self._delivery, self._table, self._broadcast, self._clock, self._meter
+            config, self._settings.turn, self._delivery, self._table, self._broadcast, self._clock, self._meter,
+            self._url,
         )  # fmt: skip
         actor.start()
         return actor
@@ -142,6 +161,7 @@ class Actor:
     broadcast: Broadcast
     clock: BrokerClock
     meter: Meter
+    url: Callable[[], str]
     shard: Shard | None = None
     _inbox: deque[Waiting] = field(default_factory=deque)
     _waiting: int = 0
@@ -305,7 +325,7 @@ class Actor:
         self._last = (shard.changes, shard.position)
         self._published = sent = self.clock.mark()
         self.meter.open_urls()
-        value = encode(shard.progress(self.clock.now()))
+        value = encode(replace(shard.progress(self.clock.now()), owner=self.url()))
         future = await self.delivery.send(PROGRESS, value, key=str(self.config.shard).encode(), partition=0)
         metadata = await future
         self.clock.observe(sent, metadata.timestamp)

@@ -20,7 +20,7 @@ from agents.ending import Ending
 from agents.frontier import FrontierStage
 from agents.intake import IntakeStage
 from agents.io.admin import Admin
-from agents.io.endpoints import endpoints, skew_check
+from agents.io.endpoints import Why, endpoints, skew_check
 from agents.io.logs import limit_libraries
 from agents.io.seeds import Writer
 from agents.reporting import Reporting
@@ -48,8 +48,8 @@ async def run(stages: Sequence[str], settings: Settings, bootstrap: str, stop: a
     async with AsyncExitStack() as stack:
         worker = Worker(settings, bootstrap, stack, frozenset(stages))
         runners = [await worker.make(name) for name in stages]
-        url = await stack.enter_async_context(worker.endpoints(runners))
-        log.info("%s: metrics and health at %s", ", ".join(stages), url)
+        worker.url = await stack.enter_async_context(worker.endpoints(runners))
+        log.info("%s: metrics and health at %s", ", ".join(stages), worker.url)
         halt = asyncio.Event()
         work = [asyncio.create_task(runner.run(halt), name=runner.delivery.app.conf.id) for runner in runners]
         stopped = asyncio.create_task(stop.wait())
@@ -78,6 +78,9 @@ class Worker:
     metrics: Metrics = field(default_factory=Metrics)
     clock: BrokerClock = field(default_factory=BrokerClock)
     background: list[asyncio.Task[None]] = field(default_factory=list)
+    url: str = ""
+    """Of its endpoints, once they are there."""
+    why: Why | None = None
     _broadcast: Broadcast | None = None
 
     async def make(self, name: str) -> StageRunner:
@@ -91,17 +94,18 @@ class Worker:
         return await makers[name]()
 
     def endpoints(self, runners: Sequence[StageRunner]) -> AbstractAsyncContextManager[str]:
-        """`/metrics`, `/healthz` and `/readyz` of the process."""
+        """`/metrics`, `/healthz`, `/readyz` and `/why` of the process."""
         own = self.settings.worker
         skewed = skew_check(lambda: self.clock.skew() if self.clock.heard else None)
         return endpoints(
             own.host, own.port, metrics=self.metrics.text, live=[runner.live for runner in runners],
-            ready=[skewed, *(runner.ready for runner in runners)],
+            ready=[skewed, *(runner.ready for runner in runners)], why=self.why,
         )  # fmt: skip
 
     async def _frontier(self) -> StageRunner:
         broadcast = await self._known()
-        frontier = FrontierStage(self.settings.frontier, broadcast, self.clock)
+        frontier = FrontierStage(self.settings.frontier, broadcast, self.clock, lambda: self.url)
+        self.why = frontier.why
         intake = IntakeStage(broadcast, self.settings.frontier.politeness)
         runner = self._runner(Together("frontier", (intake, frontier)), Table=RowTable, TableManager=RowTables)
         self.metrics.streams.clock_skew.labels(frontier.name).set_function(self.clock.skew)

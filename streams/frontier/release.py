@@ -17,6 +17,7 @@ from streams.frontier import outcomes
 from streams.frontier.candidates import kept_out
 from streams.frontier.closing import Closing, excluded
 from streams.frontier.due import DueRows
+from streams.frontier.explain import Facts
 from streams.frontier.gates import Gates
 from streams.frontier.hosts import HostQueue, waiting_hosts
 from streams.frontier.index import queue_place
@@ -135,6 +136,18 @@ class Release:
                 self.give_back(turn, out.host, out.crawl, key)
 
     # --- what a shard asks
+
+    def facts(self, fingerprint: bytes, row: UrlRow) -> Facts:
+        """What is known of a waiting URL beside its rows."""
+        queue, out = self.queues.hosts.get(row.host), self.released.get(fingerprint)
+        return Facts(
+            out=out.at if out is not None else 0,
+            next_at=queue.next_at if queue is not None else 0.0,
+            robots_out=queue is not None and queue.robots_out,
+            held=self._gates.holds(row.crawl),
+            behind=self.released.behind,
+            full=self.released.room() <= 0,
+        )
 
     def wake_at(self) -> float:
         """When something may be released next (ms); infinity when nothing waits for time alone."""

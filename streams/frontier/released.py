@@ -49,6 +49,11 @@ class Released:
         wanted = max(self.floor, int(self._rate * self.seconds))
         return min(wanted, self.unparsed_limit - self.unparsed) - len(self._out)
 
+    @property
+    def behind(self) -> bool:
+        """Whether the parsers are too far behind for anything to go out."""
+        return self.unparsed + len(self._out) >= self.unparsed_limit
+
     def add(self, key: bytes, out: Out) -> None:
         """An order goes out."""
         self._out[key] = out

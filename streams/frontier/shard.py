@@ -14,6 +14,7 @@ from streams.definitions import CrawlDefinition
 from streams.frontier import outcomes
 from streams.frontier.candidates import ORDER_BITS, Admission
 from streams.frontier.commands import redrive
+from streams.frontier.explain import Explanation, Inquiry, fingerprint_of, place_of
 from streams.frontier.hosts import Census
 from streams.frontier.index import UNPARSED, split_timed_entry
 from streams.frontier.release import Release, ShardConfig
@@ -22,6 +23,7 @@ from streams.frontier.sweeping import Sweeper
 from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
 from streams.policy.retry import breaker_after, rule_for
+from streams.policy.urls import politeness_key
 
 Definitions = Mapping[str, CrawlDefinition]
 PAGE_LIFE = 24 * 3600 * 1000
@@ -87,6 +89,18 @@ class Shard:
             shard=self.config.shard, epoch=self.epoch, position=self.position, at=now,
             crawls={crawl: tally.counts(hosts[crawl]) for crawl, tally in self.tallies.items()},
         )  # fmt: skip
+
+    def why(self, crawl_id: str, url: str, now: int) -> Explanation:
+        """Why a URL (wire form) is where it is."""
+        turn = Turn(self._store, self.tallies, now)
+        fingerprint = fingerprint_of(url, crawl_id, self._crawls.get(crawl_id))
+        row, released = turn.url(fingerprint), self._release.released
+        host = row.host if row is not None else politeness_key(url, self.config.politeness)
+        return Inquiry(
+            url=url, crawl_id=crawl_id, row=row, host=turn.hosts([host])[0], crawl=self._crawls.get(crawl_id), now=now,
+            politeness=self.config.politeness, facts=self._release.facts(fingerprint, row) if row is not None else None,
+            place=place_of(self._store, row, released) if row is not None else None,
+        ).answer()  # fmt: skip
 
     def unanswered(self) -> int:
         """Orders that are out."""

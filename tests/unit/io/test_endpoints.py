@@ -7,8 +7,8 @@ from collections.abc import Callable
 import aiohttp
 import pytest
 
-from agents.io.endpoints import endpoints, skew_check
-from streams.errors import EnvironmentFault
+from agents.io.endpoints import ask_why, endpoints, skew_check
+from streams.errors import EnvironmentFault, MessageError
 from streams.metrics import Metrics
 
 
@@ -49,3 +49,32 @@ async def test_a_taken_port_is_an_environment_fault() -> None:
         with pytest.raises(EnvironmentFault, match="port taken"):
             async with endpoints("127.0.0.1", port, metrics=bytes, live=(), ready=()):
                 pass
+
+
+def why(crawl: str, url: str, epoch: int) -> bytes | None:
+    if "://" not in url:
+        raise MessageError("not an http or https URL")
+    return f'{{"crawl": "{crawl}", "url": "{url}"}}'.encode() if epoch == 7 else None
+
+
+async def test_why_is_answered_by_the_owner_of_the_shard() -> None:
+    async with endpoints("127.0.0.1", 0, metrics=bytes, live=(), ready=(), why=why) as url:
+        assert await ask_why(url, "c", "http://h/?a=1&b=%7e#x", 7) == b'{"crawl": "c", "url": "http://h/?a=1&b=%7e#x"}'
+        assert await ask_why(url, "c", "http://h/", 6) is None
+        assert await ask_why(url, "c", "h", 7) is None
+        assert (await get(f"{url}/why?crawl=c&url=h&epoch=7"))[:2] == (400, "not an http or https URL\n")
+        assert (await get(f"{url}/why?crawl=c&url=http://h/&epoch=x"))[:2] == (400, "give crawl, url and epoch\n")
+        assert (await get(f"{url}/why?crawl=c&url=http://h/&epoch=6"))[0] == 404
+
+
+async def test_a_worker_that_is_no_frontier_or_gone_says_nothing() -> None:
+    async with endpoints("127.0.0.1", 0, metrics=bytes, live=(), ready=()) as url:
+        assert await ask_why(url, "c", "http://h/", 7) is None
+    assert await ask_why(url, "c", "http://h/", 7) is None
+    assert await ask_why("", "c", "http://h/", 7) is None
+
+
+async def test_who_listens_everywhere_names_an_address_that_others_reach() -> None:
+    async with endpoints("0.0.0.0", 0, metrics=bytes, live=(), ready=()) as url:
+        assert "0.0.0.0" not in url
+        assert (await get(f"{url}/healthz"))[0] == 200
