@@ -11,11 +11,10 @@ from streams.codecs import encode
 from streams.definitions import CrawlDefinition
 from streams.messages import PACK_BYTES, PACK_ITEMS, LinkParent, Links, PageHeaders
 from streams.policy import urls
+from streams.policy.bounds import DEPTH, bounds_of
 from streams.policy.keys import canonical_by
-from streams.policy.scope import compile_scope
 from streams.topics import shard_of
 
-DEPTH: Final = "depth"
 ENDED: Final = "crawl:ended"
 UNKNOWN: Final = "crawl:unknown"
 LONG_URL: Final = "limit:url"
@@ -81,17 +80,27 @@ class _Crawl:
     """One version of a crawl's definition, ready for the many links it is asked about."""
 
     def __init__(self, definition: CrawlDefinition) -> None:
-        self.definition = definition
-        self.scope = compile_scope(definition.scope)
-        self.key = canonical_by(definition.keys)
-        span = min(_MEMORY_SECONDS, definition.seen_ttl / 10) if definition.endless else _MEMORY_SECONDS
-        self.emitted = Emitted(span)
+        self._emitted: dict[int, Emitted] = {}
+        self.follow(definition)
 
     def follow(self, definition: CrawlDefinition) -> None:
         """Take over a new version; what was delivered stays delivered."""
         self.definition = definition
-        self.scope = compile_scope(definition.scope)
+        self.bounds = bounds_of(definition)
         self.key = canonical_by(definition.keys)
+
+    def emitted(self, priority: int) -> Emitted:
+        """The links that were delivered with a priority; met with another, they are sent again."""
+        known = self._emitted.get(priority)
+        if known is None:
+            endless, ttl = self.definition.endless, self.definition.seen_ttl
+            known = self._emitted[priority] = Emitted(min(_MEMORY_SECONDS, ttl / 10) if endless else _MEMORY_SECONDS)
+        return known
+
+    def age(self, now: float) -> None:
+        """Forget what was delivered long ago."""
+        for emitted in self._emitted.values():
+            emitted.age(now)
 
 
 class Packer:
@@ -109,7 +118,7 @@ class Packer:
     def turn(self, now: float) -> Turn:
         """A turn: the links of some pages, that are sent and remembered together."""
         for crawl in self._crawls.values():
-            crawl.emitted.age(now)
+            crawl.age(now)
         return Turn(self, self._shard)
 
     def crawl(self, definition: CrawlDefinition) -> _Crawl:
@@ -133,7 +142,7 @@ class Turn:
         self._shard = shard
         self._open: dict[tuple[str, int], _Pack] = {}
         self._full: list[tuple[int, bytes]] = []
-        self._pending: dict[str, dict[str, int]] = {}
+        self._pending: dict[tuple[str, int], dict[str, int]] = {}
         self.sent = 0
         """Links that go out."""
 
@@ -145,21 +154,26 @@ class Turn:
         if barred or definition is None:
             return 0, {barred: len(found)} if found else {}
         crawl = self._packer.crawl(definition)
-        pending = self._pending.setdefault(definition.id, {})
-        limited, depth, known = definition.depth is not None, page.depth + 1, crawl.emitted.depth
+        pending = self._pending.setdefault((definition.id, page.priority), {})
+        limited, depth, known = definition.depth is not None, page.depth + 1, crawl.emitted(page.priority).depth
+        scope, trap = crawl.bounds.scope, crawl.bounds.trap
         followed, dropped, fresh = 0, dict[str, int](), list[str]()
         for url in found:
-            rule = LONG_URL if len(url) > MAX_URL else crawl.scope(url)
+            rule = LONG_URL if len(url) > MAX_URL else scope(url)
+            if not rule:
+                before = pending.get(url)
+                if before is None:
+                    before = known(url)
+                if before is not None and not (limited and depth < before):
+                    followed += 1
+                    continue
+                rule = trap(url, page.end) if before is None else ""
             if rule:
                 dropped[rule] = dropped.get(rule, 0) + 1
                 continue
             followed += 1
-            before = pending.get(url)
-            if before is None:
-                before = known(url)
-            if before is None or (limited and depth < before):
-                pending[url] = depth
-                fresh.append(url)
+            pending[url] = depth
+            fresh.append(url)
         self.sent += len(fresh)
         self._gather(page, fresh, crawl, depth)
         return followed, dropped
@@ -200,10 +214,10 @@ class Turn:
 
     def delivered(self, now: float) -> None:
         """All messages are durable: their links need not be sent again for a while."""
-        for crawl_id, links in self._pending.items():
+        for (crawl_id, priority), links in self._pending.items():
             crawl = self._packer._crawls.get(crawl_id)  # noqa: SLF001 - both are one unit
             if crawl is not None:
-                crawl.emitted.add(links.items(), now)
+                crawl.emitted(priority).add(links.items(), now)
 
 
 def _barred(page: PageHeaders, definition: CrawlDefinition | None) -> str:
@@ -217,4 +231,6 @@ def _barred(page: PageHeaders, definition: CrawlDefinition | None) -> str:
 
 def _close_parent(pack: _Pack, page: PageHeaders, depth: int, count: int) -> None:
     if count:
-        pack.parents.append(LinkParent(url=page.url, depth=depth, count=count, traceparent=page.traceparent))
+        pack.parents.append(
+            LinkParent(url=page.url, depth=depth, count=count, priority=page.priority, traceparent=page.traceparent)
+        )

@@ -5,17 +5,16 @@ The row is the claim: a URL without a row gets one; a URL with a row is new only
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
 
-from streams.definitions import CrawlDefinition, Scope
+from streams.definitions import CrawlDefinition
 from streams.frontier.rows import ROW_SCHEMA, State, UrlRow
 from streams.frontier.turn import Turn
-from streams.messages import DEFAULT_PRIORITY, Candidate, LinkParent, Links, Origin
-from streams.policy.scope import compile_scope
+from streams.messages import Candidate, LinkParent, Links, Origin
+from streams.policy.bounds import bounds_of
 from streams.policy.urls import PolitenessMode, politeness_key
 
 replace = msgspec.structs.replace
@@ -37,6 +36,8 @@ class Admission:
         tally = turn.tallies[crawl.id]
         tally.activity += 1
         excluded = kept_out(item.url, item.depth, crawl)
+        if not excluded and item.origin is None:
+            excluded = bounds_of(crawl).trap(item.url, turn.now)
         if row is None:
             turn.put(item.fingerprint, self._new(item, seq, excluded, turn.now))
             return
@@ -48,12 +49,12 @@ class Admission:
                                                traceparent=item.traceparent))  # fmt: skip
             return
         tally.duplicates += 1
-        depth = min(row.depth, item.depth) if row.open else row.depth
-        if origins != row.origins or depth != row.depth:
-            turn.put(item.fingerprint, replace(row, origins=origins, depth=depth))
+        met = _met(row, item.depth, item.priority) if row.open else row
+        if origins != row.origins or met is not row:
+            turn.put(item.fingerprint, replace(met, origins=origins))
 
     def links(self, turn: Turn, pack: Links, crawl: CrawlDefinition, seq: int) -> None:
-        """A pack of links of one crawl; the parser has already applied scope and depth."""
+        """A pack of links of one crawl; the parser has already applied scope, depth and traps."""
         joined = pack.fingerprints
         fingerprints = [joined[i : i + 16] for i in range(0, len(joined), 16)]
         turn.load(fingerprints)
@@ -76,7 +77,7 @@ class Admission:
     def _linked(self, url: str, crawl: str, parent: LinkParent, seq: int, now: int) -> UrlRow:
         host = _site(url[: url.find("/", 8)], self.politeness)
         return UrlRow(
-            ROW_SCHEMA, State.WAITING, crawl, url, host, 1, 0, parent.depth, DEFAULT_PRIORITY, seq, parent=parent.url,
+            ROW_SCHEMA, State.WAITING, crawl, url, host, 1, 0, parent.depth, parent.priority, seq, parent=parent.url,
             arrived=now,
         )  # fmt: skip
 
@@ -95,14 +96,14 @@ class Admission:
         """A link to a URL that has a row; whether it counts as a duplicate."""
         if _kept_out_on_the_way(row) or (crawl.endless and _window_passed(row, crawl, turn.now)):
             depth = min(row.depth, parent.depth)
-        elif parent.depth >= row.depth:
+        elif parent.depth >= row.depth and (parent.priority <= row.priority or row.state is not State.WAITING):
             return True
         elif _shows_more(row, parent.depth, crawl):
             depth = parent.depth
         else:
-            turn.put(fingerprint, replace(row, depth=parent.depth))
+            turn.put(fingerprint, _met(row, parent.depth, parent.priority))
             return True
-        again = next_visit(row, seq, turn.now, depth, row.priority)
+        again = next_visit(row, seq, turn.now, depth, parent.priority)
         turn.put(fingerprint, replace(again, parent=parent.url, via=()))
         return False
 
@@ -113,16 +114,24 @@ def _site(root: str, politeness: PolitenessMode) -> str:
     return politeness_key(root, politeness)
 
 
-@lru_cache(maxsize=256)
-def _scope(scope: Scope) -> Callable[[str], str]:
-    return compile_scope(scope)
-
-
 def kept_out(url: str, depth: int, crawl: CrawlDefinition) -> str:
-    """The rule that keeps a URL out of a crawl, "" for none. The crawl's state is not asked here."""
-    if crawl.depth is not None and depth > crawl.depth:
-        return "depth"
-    return _scope(crawl.scope)(url)
+    """What keeps a URL out of a crawl by depth or scope, "" for nothing. The crawl's state is not asked here."""
+    return bounds_of(crawl).kept_out(url, depth)
+
+
+def ruled_out(row: UrlRow, crawl: CrawlDefinition, now: int) -> str:
+    """As `kept_out`, with traps: but what somebody named as a seed is no trap."""
+    bounds = bounds_of(crawl)
+    return bounds.kept_out(row.url, row.depth) or ("" if row.origins else bounds.trap(row.url, now))
+
+
+def _met(row: UrlRow, depth: int, priority: int) -> UrlRow:
+    """The row of a URL that was met again: at the smallest depth, while it waits with the highest priority."""
+    if row.state is not State.WAITING or priority < row.priority:
+        priority = row.priority
+    if depth >= row.depth and priority == row.priority:
+        return row
+    return replace(row, depth=min(row.depth, depth), priority=priority)
 
 
 def brings_links_into_reach(old: int, new: int, crawl: CrawlDefinition) -> bool:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from streams.definitions import CrawlDefinition
 from streams.frontier import outcomes
-from streams.frontier.candidates import kept_out
+from streams.frontier.candidates import ruled_out
 from streams.frontier.closing import Closing, excluded
 from streams.frontier.due import DueRows
 from streams.frontier.explain import Facts
@@ -274,7 +274,7 @@ class Release:
 
     def _offer(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, key: bytes, row: UrlRow) -> int:
         """Release one URL, or say in its row why not. Returns the number of orders."""
-        if rule := kept_out(row.url, row.depth, crawl):  # the definition has changed since it was admitted
+        if rule := ruled_out(row, crawl, turn.now):  # the definition has changed since it was admitted
             turn.put(key, excluded(row, rule, turn.now))
             return 0
         if queue.unreachable(turn.now):

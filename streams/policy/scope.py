@@ -11,6 +11,10 @@ A prefix respects path segments only if it ends in `/`: `https://example.org/doc
 for its own scheme and port alone. Host names are compared without the dot of a fully qualified name.
 
 A value that is no host or URL lets nothing in, so a broken definition excludes pages instead of stopping a worker.
+
+Before the mode a crawl's scope rules are asked, in their order: the first one that matches a URL lets it in, or keeps
+it out as `scope:<id of the rule>`. One that cannot be read matches nothing. Rules should not be called like a mode:
+what they keep out would be counted together.
 """
 
 from __future__ import annotations
@@ -20,9 +24,10 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
-from streams.definitions import Scope, ScopeMode
+from streams.definitions import Scope, ScopeMode, ScopeRule
 from streams.errors import UsageError
 from streams.policy import urls
+from streams.policy.patterns import compile_pattern
 
 IN_SCOPE: Final = ""
 _SITES_REMEMBERED: Final = 8192
@@ -30,8 +35,24 @@ _PORT: Final = re.compile(r":([0-9]{1,5})\Z")
 _DEFAULT_PORT: Final = {"http": "80", "https": "443"}
 
 
-def compile_scope(scope: Scope) -> Callable[[str], str]:
-    """A function from a wire URL to "" (in scope) or the id of the rule that excludes it, `scope:<mode>`."""
+def compile_scope(scope: Scope, rules: Iterable[ScopeRule] = ()) -> Callable[[str], str]:
+    """A function from a wire URL to "" (in scope) or what excludes it: `scope:<id of a rule>` or `scope:<mode>`."""
+    by_mode = _by_mode(scope)
+    tests = [(compile_pattern(rule), IN_SCOPE if rule.allow else f"scope:{rule.id}") for rule in rules]
+    if not tests:
+        return by_mode
+
+    def verdict(url: str) -> str:
+        for matches, answer in tests:
+            if matches(url):
+                return answer
+        return by_mode(url)
+
+    return verdict
+
+
+def _by_mode(scope: Scope) -> Callable[[str], str]:
+    """As `compile_scope`, without rules."""
     excluded = f"scope:{scope.mode}"
     if scope.mode == "any":
         return _everything

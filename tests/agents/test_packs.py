@@ -7,18 +7,19 @@ import pytest
 
 from agents.packs import MAX_URL, Emitted, Packer
 from streams.codecs import decode_inbox
-from streams.definitions import CrawlDefinition, Keys, Scope
+from streams.definitions import CrawlDefinition, Keys, Scope, ScopeRule, Traps
 from streams.messages import PACK_BYTES, PACK_ITEMS, Links, PageHeaders
 from streams.policy import urls
 from streams.topics import shard_of
 
-ANY = CrawlDefinition(id="c")
+ANY = CrawlDefinition(id="c", traps=Traps(length=0))
+NOW = 1_795_000_000_000  # 2026
 
 
-def page(url: str = "http://a.test/p", depth: int = 0, crawl: str = "c") -> PageHeaders:
+def page(url: str = "http://a.test/p", depth: int = 0, crawl: str = "c", priority: int = 5) -> PageHeaders:
     return PageHeaders(
         crawl=crawl, url=url, fingerprint=bytes(16), visit=1, shard=0, status=200, headers=[], start=0, first_byte=0,
-        end=0, depth=depth, traceparent="00-1-2-01",
+        end=NOW, depth=depth, priority=priority, traceparent="00-1-2-01",
     )  # fmt: skip
 
 
@@ -67,6 +68,33 @@ def test_fingerprints_are_those_of_the_crawls_keys() -> None:
     ((_, pack),) = packs(turn)  # one shard has both hosts, and knows them as one
     assert pack.urls == found
     assert pack.fingerprints == urls.fingerprint("c", "http://a.test/x") * 2
+
+
+def test_scope_rules_and_traps_keep_links_back() -> None:
+    rules = (ScopeRule(id="no-print", path="/*?print"), ScopeRule(id="partner", domain="b.test", allow=True))
+    scope = Scope(mode="host", values=("a.test",))
+    crawl = CrawlDefinition(id="c", scope=scope, scope_rules=rules)
+    found = ["http://a.test/x", "http://b.test/x", "http://c.test/", "http://b.test/?print", "http://a.test/?date=2099-01",
+             "http://a.test/" + "a/b/" * 4, "http://b.test/" + "y" * 2048]  # fmt: skip
+    turn = packer().turn(0.0)
+    dropped = {"scope:host": 1, "scope:no-print": 1, "trap:calendar": 1, "trap:repeats": 1, "trap:length": 1}
+    assert turn.add(page(), found, crawl) == (2, dropped)
+    assert sorted(sent(turn)) == ["http://a.test/x", "http://b.test/x"]
+
+
+def test_links_inherit_the_priority_of_their_page() -> None:
+    sender, found = packer(), ["http://a.test/x"]
+    turn = sender.turn(0.0)
+    turn.add(page(priority=2), found, ANY)
+    turn.add(page(priority=9), found, ANY)  # it is to be raised
+    turn.add(page(priority=9), found, ANY)
+    ((_, pack),) = packs(turn)
+    assert [(parent.priority, parent.count) for parent in pack.parents] == [(2, 1), (9, 1)]
+    turn.delivered(0.0)
+    turn = sender.turn(1.0)
+    for priority in (2, 9):
+        turn.add(page(priority=priority), found, ANY)
+    assert turn.sent == 0
 
 
 def test_parents_follow_each_other_in_a_pack() -> None:

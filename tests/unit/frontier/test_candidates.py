@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from streams import messages as m
-from streams.definitions import Scope
+from streams.definitions import Scope, ScopeRule, Traps
 from streams.frontier.rows import State, UrlRow, encode_row, url_key
 from tests.unit.frontier.rig import HOUR, START, Rig, crawl, key, links, seed, seeds
 
@@ -73,6 +73,9 @@ def test_a_link_twice_in_a_pack_is_one_row() -> None:
         ({"depth": 99}, {"depth": None}, ""),
         ({}, {"scope": Scope(mode="host", values=("other.example",))}, "scope:host"),
         ({}, {"scope": Scope(mode="host", values=("h.example",))}, ""),
+        ({}, {"scope_rules": (ScopeRule(id="pages", path="/p"),)}, "scope:pages"),
+        ({}, {"traps": Traps(length=5)}, "trap:length"),
+        ({"origin": ORIGIN}, {"traps": Traps(length=5)}, ""),  # somebody wants it
     ],
 )
 def test_a_candidate_may_be_kept_out(item, definition, rule: str) -> None:
@@ -166,6 +169,36 @@ def test_a_link_to_a_known_url(row, depth: int, definition, after) -> None:
     assert rig.shard.progress(0).crawls["c"].duplicates == (not opened)
     if opened:
         assert (found.state, found.parent, found.via, found.priority) == (State.WAITING, "http://new/", (), 5)
+
+
+@pytest.mark.parametrize(
+    ("row", "priority", "after"),
+    [
+        ({"state": State.WAITING}, 5, 5),
+        ({"state": State.WAITING}, 3, 5),
+        ({"state": State.WAITING}, 8, 8),
+        ({"state": State.WAITING, "due": START + 9}, 8, 8),
+        ({"state": State.FETCHED}, 8, 5),  # too late
+        ({"state": State.DONE}, 8, 5),
+    ],
+)
+@pytest.mark.parametrize("how", ["link", "candidate"])
+def test_a_url_waits_with_the_highest_priority_it_was_met_with(row, priority: int, after: int, how: str) -> None:
+    rig = rig_with(row)
+    parents = [m.LinkParent(url="http://new/", depth=3, count=1, priority=priority)]
+    link = m.Links(crawl="c", urls=[URL], fingerprints=key(URL), parents=parents)
+    rig.turn(link if how == "link" else seeds(seed(URL, depth=3, priority=priority)))
+    found = rig.row(URL)
+    assert (found.priority, found.visit, found.depth) == (after, 1, 3)
+    assert rig.shard.progress(0).crawls["c"].duplicates == 1
+
+
+def test_a_link_inherits_the_priority_of_its_page() -> None:
+    rig = rig_with({"state": State.EXCLUDED, "outcome": "depth", "depth": 9})
+    found = [URL, "http://h.example/new"]
+    parents = [m.LinkParent(url="http://p/", depth=1, count=2, priority=8)]
+    rig.turn(m.Links(crawl="c", urls=found, fingerprints=b"".join(map(key, found)), parents=parents))
+    assert [(rig.row(url).state, rig.row(url).priority) for url in found] == [(State.WAITING, 8)] * 2
 
 
 def test_depth_is_lowered_by_a_candidate_while_the_visit_is_open() -> None:

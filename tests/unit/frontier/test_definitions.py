@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams import messages as m
-from streams.definitions import Scope
+from streams.definitions import Scope, ScopeRule
 from streams.frontier.closing import SWEEP
 from streams.frontier.release import STEPS
 from streams.frontier.rows import State
@@ -22,7 +22,9 @@ from tests.unit.frontier.rig import (
     links,
     pages,
     parsed,
+    seed,
     seeds,
+    urls_of,
 )
 
 
@@ -110,6 +112,16 @@ def waiting_everywhere(**definition: Any) -> tuple[Rig, list[m.FetchOrder]]:
     rig.change(robots=False)
     out = given(rig, links(*pages(7, "http://out.example")))
     return rig, out
+
+
+def test_scope_rules_and_traps_that_came_later_exclude_what_waits() -> None:
+    rig = Rig(crawl(state="paused"))
+    found = ["http://h.example/a", "http://h.example/a?print", "http://h.example/?date=2099-01"]
+    rig.turn(links(*found), seeds(seed("http://h.example/?date=2098-01", origin=m.Origin("urls", 0, 1))))
+    rig.now = 1_795_000_000_000
+    rig.change(state="open", scope_rules=(ScopeRule(id="print", path="/*?print"),))
+    assert sorted(urls_of(rig.next_orders())) == ["http://h.example/?date=2098-01", "http://h.example/a"]
+    assert [rig.row(url).outcome for url in found] == ["", "scope:print", "trap:calendar"]
 
 
 @pytest.mark.parametrize(("change", "rule"), [({"limit": 1}, "limit"), ({"state": "ended"}, "ended"),

@@ -4,10 +4,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.definitions import Scope, ScopeMode
+from streams.definitions import Scope, ScopeMode, ScopeRule
 from streams.errors import UsageError
 from streams.policy import urls
 from streams.policy.scope import compile_scope, scope_for
+
+RULES = (
+    ScopeRule(id="no-print", regex="[?&]print="),
+    ScopeRule(id="shop", domain="shop.h.example", path="/list"),
+    ScopeRule(id="partner", domain="*.partner.example", allow=True),
+    ScopeRule(id="broken", regex="("),
+    ScopeRule(id="docs", path="/docs/", allow=True),
+    ScopeRule(id="later", path="/docs/private/"),
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "rule"),
+    [
+        ("http://h.example/", ""),
+        ("http://x.example/", "scope:host"),
+        ("http://h.example/a?print=1", "scope:no-print"),
+        ("http://a.partner.example/", ""),
+        ("http://a.partner.example/?print=1", "scope:no-print"),  # the first rule decides
+        ("http://partner.example/", "scope:host"),
+        ("http://x.example/docs/a", ""),
+        ("http://x.example/docs/private/", ""),
+        ("http://shop.h.example/list?page=2", "scope:shop"),
+        ("http://shop.h.example/", "scope:host"),
+    ],
+)
+def test_rules_come_before_the_mode(url: str, rule: str) -> None:
+    assert compile_scope(Scope(mode="host", values=("h.example",)), RULES)(url) == rule
 
 
 @pytest.mark.parametrize(
