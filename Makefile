@@ -1,9 +1,11 @@
 # Fyke. `make crawl` and `make test` need nothing but this folder: they set everything up inside it.
 .POSIX:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev crawl test check lint conformance bench docs fmt lock clean
+.PHONY: help setup setup-dev crawl test check lint simulate conformance bench docs fmt lock clean
 
 SEED =
+N = 500
+JOBS = 1
 ARGS =
 PY = .venv/bin/python
 PYTEST = $(PY) -m pytest
@@ -31,6 +33,9 @@ lint: setup-dev
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/mypy --no-error-summary
 	@.venv/bin/lint-imports --no-logo >.venv/lint-imports.txt 2>&1 || { cat .venv/lint-imports.txt; exit 1; }
+
+simulate: setup-dev ## N=500 schedules of crashes and delays from number SEED=0 on, in JOBS=1 processes
+	@seed='$(SEED)'; $(PY) -m tests.simulation.run -n $(N) --seed "$${seed:-0}" --jobs $(JOBS) $(ARGS)
 
 conformance: setup-dev ## the suites of others: URLs, robots.txt, encodings, …
 	@$(PYTEST) tests/conformance $(ARGS)

@@ -53,6 +53,8 @@ class Gates:
 
     def holds(self, crawl_id: str) -> bool:
         """Whether a crawl's URLs must wait: it is unknown or paused, or all pages of its limit are out already."""
+        if self._nothing_waits(crawl_id):
+            return False  # its hints lead nowhere: they are to be forgotten, not to be kept until it may go on
         crawl = self._crawls.get(crawl_id)
         if crawl is None or crawl.state == "paused":
             return True
@@ -60,6 +62,8 @@ class Gates:
 
     def room(self, crawl_id: str) -> float:
         """Orders that a crawl's page limit leaves, should all that are out succeed."""
+        if self._nothing_waits(crawl_id):
+            return NEVER
         crawl = self._crawls[crawl_id]
         if crawl.limit is None or crawl_id in self.over:
             return NEVER
@@ -106,6 +110,10 @@ class Gates:
             self._seen[crawl_id] = crawl
             if seen is not None and _about_hosts(crawl) != _about_hosts(seen):
                 self.changed.add(crawl_id)
+
+    def _nothing_waits(self, crawl_id: str) -> bool:
+        tally = self._tallies.get(crawl_id)
+        return tally is None or not tally.states[State.WAITING]
 
     def _pages(self, crawl_id: str) -> int:
         return self._tallies[crawl_id].pages + self._elsewhere.get(crawl_id, 0)

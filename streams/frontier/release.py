@@ -233,7 +233,7 @@ class Release:
         """Release up to BURST orders of one host; returns the number of URLs looked at."""
         if queue.parked and turn.now >= queue.parked_until:
             self.queues.unpark(queue)
-        names = {*queue.crawls, *queue.held, *queue.out}
+        names = {*queue.crawls, *queue.held, *queue.out, *(crawl_id for crawl_id, _ in queue.parked)}
         queue.obey(self._gates.limits(queue.host, names, self._robots.crawl_delay(queue.row)))
         queue.shut_until = self._gates.shut_until(queue.host, queue.crawls, turn.now)
         self._read_ahead(turn, queue)

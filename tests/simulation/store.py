@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from streams.frontier.index import FrontierIndexer
+from streams.state.fencing import NO_EPOCH
+from streams.state.fold import Folded
 
 
 class Rows(dict[bytes, bytes]):
@@ -32,8 +34,9 @@ class MemoryStore:
     def scan(self, prefix: bytes, *, after: bytes = b"", limit: int) -> list[tuple[bytes, bytes]]:
         start = bisect_right(self._order, after) if after >= prefix else bisect_left(self._order, prefix)
         found: list[tuple[bytes, bytes]] = []
-        for key in self._order[start:]:
-            if len(found) == limit or not key.startswith(prefix):
+        for at in range(start, min(start + limit, len(self._order))):
+            key = self._order[at]
+            if not key.startswith(prefix):
                 break
             found.append((key, self._entries[key]))
         return found
@@ -52,7 +55,7 @@ class MemoryStore:
             if old is not None:
                 for entry, _ in self._indexer.entries(key, old):
                     del self._entries[entry]
-                    self._order.remove(entry)
+                    del self._order[bisect_left(self._order, entry)]
                 for name, number in self._indexer.counters(key, old):
                     self._counters[name] -= number
             if value is None:
@@ -64,3 +67,29 @@ class MemoryStore:
                 insort(self._order, entry)
             for name, number in self._indexer.counters(key, value):
                 self._counters[name] += number
+
+
+class Disk:
+    """A store as the ledger of its owner sees it: with the place in the changelog up to which it is filled."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryStore()
+        self.get_many, self.scan, self.counters = self.memory.get_many, self.memory.scan, self.memory.counters
+        self.offset = -1
+        self.epoch = NO_EPOCH
+        self.stale: set[bytes] = set()
+
+    def apply(self, items: Sequence[tuple[bytes, bytes | None]], offset: int) -> None:
+        self.absorb(Folded(self.epoch, dict(items)), offset)
+
+    def absorb(self, folded: Folded, offset: int) -> None:
+        self.memory.apply(list(folded.rows.items()))
+        self.stale = (self.stale - folded.rows.keys()) | folded.stale
+        self.offset, self.epoch = offset, folded.epoch
+
+    def derive(self) -> Iterator[int]:
+        """Index and counters are always those of the rows."""
+        return iter(())
+
+    def touch(self) -> None:
+        """Nobody asks how old this store is."""

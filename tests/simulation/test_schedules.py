@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from streams import messages as m
+from streams.definitions import CrawlDefinition
 from streams.frontier.rows import State
 from streams.frontier.shard import PAGE_LIFE
 from tests.simulation.test_crawls import sealed
@@ -268,3 +269,30 @@ def test_a_page_that_is_lost_is_fetched_again() -> None:
     sealed(world).run()
     assert world.rows()[f"{A}/"].state is State.DONE
     assert world.asked[f"{A}/"] == 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_held_for_nothing(seed: int) -> None:
+    """A host was held at the page limit, and what waited for it was answered: it is forgotten, nobody looks again."""
+    found = [f"{A}/{i}" for i in range(3)]
+    definition = msgspec.structs.replace(DEFINITION, limit=3)
+    world = World(lambda *_: Answer(links=tuple(found)), seed, crash=0.0, definition=definition)
+    world.seed_urls(found[0])
+    sealed(world).run()
+    steps(world, 200)
+    for shard in world.loaded.values():
+        assert shard.census(world.now).known == 0
+        assert shard.wake_at() == float("inf")
+
+
+def test_parked_crawls_count() -> None:
+    """Two crawls on one host, one waits for robots.txt: its delay is the stricter one and holds for both."""
+    world = World(lambda *_: Answer(), seed=1, crash=0.0, robots=lambda *_: Answer(status=503))
+    world.crawls["slow"] = CrawlDefinition(id="slow", delay=5.0, parallelism=1, robots=True)
+    world.seed_urls(f"{A}/slow", crawl="slow")
+    steps(world, 100)
+    world.seed_urls(*(f"{A}/{i}" for i in range(8)))
+    steps(world, 300)
+    orders = [order for _, order in world.released if order.crawl == CRAWL]
+    assert orders
+    assert {order.delay for order in orders} == {5.0}

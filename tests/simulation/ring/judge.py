@@ -1,0 +1,299 @@
+"""The promises of docs/reliability.md, watched as things happen; the first that is broken ends a schedule.
+
+The judge keeps its own books: of what was accepted, of which rows count (it folds the changelog itself), of what went
+out on the wire and when. Of a shard it looks at its orders and at how much it holds, never at why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streams import messages as m
+from streams.codecs import decode_inbox
+from streams.definitions import CrawlDefinition
+from streams.frontier.rows import URL_KEY, State, UrlRow, decode_url_row
+from tests.simulation.ring.engine import FOREVER, Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from streams.frontier.shard import Shard
+    from streams.frontier.turn import Turn
+    from tests.simulation.ring.fetcher import FetcherWorker, Job
+    from tests.simulation.store import Disk
+
+MOVES = {
+    State.WAITING: set(State),
+    State.FETCHED: {State.FETCHED, State.DONE, State.FAILED, State.WAITING},
+    State.FAILED: {State.FAILED, State.FETCHED, State.DONE, State.REDIRECTED},
+    State.DONE: {State.DONE},
+    State.REDIRECTED: {State.REDIRECTED},
+    State.EXCLUDED: {State.EXCLUDED},
+}
+"""Where the row of a visit may go: from waiting anywhere, back only where a page is lost, over failures by success."""
+
+HEADS = 16
+PARKED = 128 + 16
+DELAY_CAP = 60.0
+SLACK = 1e-6
+
+
+class Broken(Exception):
+    """An invariant does not hold."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail}")
+        self.invariant = invariant
+
+
+@dataclass(slots=True)
+class Request:
+    """One request as the site sees it. Times in seconds."""
+
+    worker: FetcherWorker
+    holding: object
+    delay: float
+    parallelism: int
+    ends: float
+
+
+@dataclass(slots=True)
+class Host:
+    """What the wire to a host carries: since when, and until when it must be left alone."""
+
+    last: float = -FOREVER
+    delay: float = 0.0
+    holding: object = None
+    hold: float = -FOREVER
+    asked: float = -FOREVER
+    holder: object = None
+
+
+class Judge:
+    """All invariants. `shards`: their number."""
+
+    def __init__(self, engine: Engine, shards: int) -> None:
+        self._engine = engine
+        self.rows: list[dict[bytes, bytes]] = [{} for _ in range(shards)]
+        self.urls: dict[bytes, UrlRow] = {}
+        self.open: Counter[str] = Counter()
+        self.ended: dict[str, float] = {}
+        self.definitions: dict[str, CrawlDefinition] = {}
+        self.accepted: dict[bytes, tuple[str, str]] = {}
+        self.fetches: Counter[tuple[bytes, int, int]] = Counter()
+        self.allowed_again = 0
+        self.jumped = False
+        self._waiting: defaultdict[str, Counter[str]] = defaultdict(Counter)  # host → crawl → rows due now
+        self._epochs = [-1] * shards
+        self._hosts: defaultdict[str, Host] = defaultdict(Host)
+        self._running: defaultdict[str, dict[int, Request]] = defaultdict(dict)
+        self._where: dict[int, str] = {}
+        self._requests = 0
+        self._told: list[defaultdict[str, int]] = [defaultdict(int) for _ in range(shards)]
+        self._turns = 0
+
+    def broken(self, invariant: str, detail: str) -> Broken:
+        """The exception to raise."""
+        return Broken(invariant, f"{detail} (event {self._engine.events}, {self._engine.time:.3f} s)")
+
+    # ---- what is accepted, and the end
+
+    def defined(self, definition: CrawlDefinition, missing: Iterable[bytes]) -> None:
+        """A definition was appended to `crawls`. `missing`: what a crawl must have reached and has no row."""
+        known = self.definitions.get(definition.id)
+        if known is not None and definition.version <= known.version:
+            return
+        self.definitions[definition.id] = definition
+        if definition.state != "ended":
+            return
+        if definition.id in self.ended:
+            raise self.broken("ended once", f"crawl {definition.id} ended twice")
+        self.ended[definition.id] = self._engine.time
+        if self.open[definition.id]:
+            raise self.broken("end is true", f"crawl {definition.id} ended with {self.open[definition.id]} URLs open")
+        if lost := [key for key in missing if key not in self.urls]:
+            raise self.broken("end is true", f"crawl {definition.id} ended without {len(lost)} URLs it must reach")
+
+    def arrived(self, message: m.Inbox | bytes) -> None:
+        """Something was appended to the inbox: what it names is accepted while its crawl has not ended."""
+        if isinstance(message, m.Candidates):
+            for item in message.items:
+                if item.crawl not in self.ended:
+                    self.accepted.setdefault(item.fingerprint, (item.crawl, item.url))
+        elif isinstance(message, bytes):
+            pack = decode_inbox(message)
+            if isinstance(pack, m.Links) and pack.crawl not in self.ended:
+                for i, url in enumerate(pack.urls):
+                    self.accepted.setdefault(pack.fingerprints[16 * i : 16 * i + 16], (pack.crawl, url))
+
+    # ---- rows
+
+    def row(self, shard: int, key: bytes, value: bytes | None) -> None:
+        """A record of a changelog that counts."""
+        if value is None:
+            self.rows[shard].pop(key, None)
+            return
+        self.rows[shard][key] = value
+        if key[:1] != URL_KEY:
+            return
+        new, old = decode_url_row(value), self.urls.get(key[1:])
+        if old is not None:
+            self._move(old, new)
+            self._count(old, -1)
+        self._count(new, 1)
+        self.urls[key[1:]] = new
+
+    def _move(self, old: UrlRow, new: UrlRow) -> None:
+        if new.visit == old.visit:
+            fine = new.state in MOVES[old.state] and new.attempt >= old.attempt
+        else:
+            fine = new.visit == old.visit + 1 and new.state in {State.WAITING, State.EXCLUDED}
+        if not fine or new.url.split("/")[2] != old.url.split("/")[2]:
+            raise self.broken("rows move forward", f"{old.url}: {_place(old)} → {_place(new)}")
+
+    def _count(self, row: UrlRow, by: int) -> None:
+        if row.open:
+            self.open[row.crawl] += by
+        if row.state is State.WAITING and not row.due:
+            self._waiting[row.host][row.crawl] += by
+
+    def loaded(self, number: int, epoch: int, shard: Shard, disk: Disk) -> None:
+        """A shard was loaded from a store: it must be what the changelog says."""
+        self._epochs[number] = max(self._epochs[number], epoch)
+        self.allowed_again += 1 + sum(1 for row in self.urls.values() if row.state is State.WAITING)
+        self._same(number, disk)
+
+    def _same(self, number: int, disk: Disk) -> None:
+        if disk.memory.rows != self.rows[number]:
+            wrong = {key for key in disk.memory.rows.keys() | self.rows[number].keys()
+                     if disk.memory.rows.get(key) != self.rows[number].get(key)}  # fmt: skip
+            raise self.broken("store equals changelog", f"shard {number}: {len(wrong)} rows differ")
+
+    # ---- a turn
+
+    def turn(self, shard: Shard, turn: Turn, inbox: Sequence[tuple[int, m.Inbox]]) -> None:
+        """A shard has decided: how much does it hold, and does it obey?"""
+        release = shard._release
+        self._turns += 1
+        if self._turns % 64 == 0:
+            self._bounded(shard)
+        pages = [order for order in turn.orders if order.kind == "page"]
+        if not pages:
+            return
+        if release.released.room() < 0:
+            raise self.broken("release cap", f"shard {shard.config.shard}: {len(release.released)} orders out")
+        told = self._told[shard.config.shard]
+        for order in pages:
+            queue = release.queues.hosts[order.host]
+            delay, parallelism = order.delay, order.parallelism
+            window = parallelism + int(1.0 / delay) + 1 if delay else parallelism * 4
+            if sum(queue.out.values()) > window:
+                raise self.broken("window", f"{order.host}: {sum(queue.out.values())} orders out, window {window}")
+            if turn.now < told[order.host] and not self.jumped:
+                raise self.broken(
+                    "host is left alone", f"an order for {order.url} {told[order.host] - turn.now} ms early"
+                )
+        self._strictest(shard, pages, turn.changed)
+
+    def _strictest(self, shard: Shard, pages: Iterable[m.FetchOrder], changed: Mapping[bytes, UrlRow]) -> None:
+        """Orders name the strictest of the rules of all crawls that wait for their host."""
+        over: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for key in changed:
+            old = self.urls.get(key)
+            if old is not None and old.state is State.WAITING and not old.due:
+                over[old.host][old.crawl] += 1
+        for order in pages:
+            waiting = (self._waiting[order.host] - over[order.host]).keys()
+            self._obeys(shard, order, waiting)
+
+    def _obeys(self, shard: Shard, order: m.FetchOrder, waiting: Iterable[str]) -> None:
+        crawls = [crawl for name in (order.crawl, *waiting)
+                  if (crawl := shard._crawls.get(name)) is not None and crawl.state in {"open", "sealed"}]  # fmt: skip
+        delay = max(crawl.delay for crawl in crawls)
+        if order.delay < delay or order.parallelism > min(crawl.parallelism for crawl in crawls):
+            rules = [(crawl.id, crawl.delay, crawl.parallelism) for crawl in crawls]
+            raise self.broken("strictest rule", f"{order.url}: {order.delay} s, {order.parallelism} at a time; {rules}")
+
+    def _bounded(self, shard: Shard) -> None:
+        """What a shard holds in memory is bounded by what waits."""
+        queues = shard._release.queues
+        for queue in queues.hosts.values():
+            if len(queue.parked) > PARKED or any(len(pile.heads) > HEADS for pile in queue.crawls.values()):
+                raise self.broken("memory", f"{queue.host}: {len(queue.parked)} parked")
+
+    def durable(self, shard: Shard, turn: Turn) -> None:
+        """A turn's writes are done: what its input asked for holds from now on."""
+        told = self._told[shard.config.shard]
+        for host, row in turn._hosts.items():
+            told[host] = max(told[host], row.not_before)
+
+    def released(self, shard: Shard, order: m.FetchOrder) -> None:
+        """An order is appended. A former owner's may be late; the owner's must be what a row waits for."""
+        if order.kind != "page" or shard.epoch != self._epochs[order.shard]:
+            return
+        row = self.urls.get(order.fingerprint)
+        if row is None or row.state is not State.WAITING or (row.visit, row.attempt) != (order.visit, order.attempt):
+            raise self.broken("released rows wait", f"{order.url}: {'no row' if row is None else _place(row)}")
+
+    # ---- the wire
+
+    def begins(self, worker: FetcherWorker, job: Job) -> None:
+        """A fetcher starts to connect: by the newest rules that it has read."""
+        delay, definition = job.limits.delay, worker.crawls.get(job.order.crawl)
+        if delay < job.order.delay or (definition is not None and delay < definition.delay):
+            raise self.broken("newest rule", f"{job.url} under a delay of {delay}")
+
+    def arrives(self, worker: FetcherWorker, job: Job, at: float, ends: float) -> int:
+        """A request reaches its site at `at`; the answer is over at `ends`."""
+        order = job.order
+        host, running = self._hosts[order.host], self._running[order.host]
+        delay, parallelism = job.limits.delay, job.limits.parallelism
+        gap = max(delay, host.delay if host.holding is job.holding else 0.0)
+        if gap and at - host.last < gap - SLACK:
+            raise self.broken("gap", f"{job.url}: {at - host.last:.3f} s after the last one instead of {gap}")
+        beside = [r for r in running.values() if not r.worker.frozen and r.worker.silent is None and r.ends > at]
+        most = min([parallelism, *(r.parallelism for r in beside if r.holding is job.holding)])
+        if len(beside) >= most:
+            raise self.broken("parallelism", f"{job.url}: {len(beside) + 1} at a time instead of {most}")
+        if job.began < host.hold - SLACK and job.began > host.asked and host.holder is job.holding:
+            raise self.broken("host is left alone", f"{job.url}: {host.hold - at:.3f} s early")
+        host.last, host.delay, host.holding = max(host.last, at), delay, job.holding
+        if order.kind == "page":
+            self.fetches[order.fingerprint, order.visit, order.attempt] += 1
+        self._requests += 1
+        running[self._requests] = Request(worker, job.holding, delay, parallelism, ends)
+        self._where[self._requests] = order.host
+        return self._requests
+
+    def left(self, request: int) -> None:
+        """A request is over, for its fetcher."""
+        if request:
+            del self._running[self._where.pop(request)][request]
+
+    def asked_to_wait(self, job: Job, until: float) -> None:
+        """A host asks to be left alone; whoever heard it must do so."""
+        host = self._hosts[job.order.host]
+        if until > host.hold:
+            host.hold, host.asked, host.holder = until, self._engine.time, job.holding
+
+    # ---- when nothing moves any more
+
+    def quiet(self, disks: dict[int, Disk], shards: dict[int, Shard]) -> None:
+        """Nothing is on its way and nothing waits for a time."""
+        for key, (crawl, url) in self.accepted.items():
+            row = self.urls.get(key)
+            if row is None or row.open:
+                raise self.broken("nothing is lost", f"{url} of {crawl}: {'no row' if row is None else _place(row)}")
+        for number, disk in disks.items():
+            self._same(number, disk)
+        for number, shard in shards.items():
+            release = shard._release
+            held = (len(release.queues.hosts), len(release.released), len(release._due._early))
+            if any(held):
+                raise self.broken("memory", f"shard {number} keeps hosts, orders, times when all is done: {held}")
+
+
+def _place(row: UrlRow) -> str:
+    return f"visit {row.visit}.{row.attempt} {row.state.name.lower()}"
