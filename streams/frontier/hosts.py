@@ -110,6 +110,11 @@ class HostQueue:
         """Whether nothing waits for it and nothing is out."""
         return not (self.crawls or self.held or self.parked or self.out)
 
+    @property
+    def visitors(self) -> set[str]:
+        """The crawls that want something of it, now or later: the strictest of their rules holds."""
+        return {*self.crawls, *self.held, *self.out, *(crawl for crawl, _ in self.parked)}
+
     def obey(self, limits: Limits) -> None:
         """Take over the limits in force now; another delay counts from the last order."""
         longer = max(limits.pace - self.limits.pace, -self.pace)

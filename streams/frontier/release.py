@@ -233,8 +233,7 @@ class Release:
         """Release up to BURST orders of one host; returns the number of URLs looked at."""
         if queue.parked and turn.now >= queue.parked_until:
             self.queues.unpark(queue)
-        names = {*queue.crawls, *queue.held, *queue.out, *(crawl_id for crawl_id, _ in queue.parked)}
-        queue.obey(self._gates.limits(queue.host, names, self._robots.crawl_delay(queue.row)))
+        queue.obey(self._gates.limits(queue.host, queue.visitors, self._robots.crawl_delay(queue.row)))
         queue.shut_until = self._gates.shut_until(queue.host, queue.crawls, turn.now)
         self._read_ahead(turn, queue)
         steps = orders = 0
@@ -315,7 +314,7 @@ class Release:
 
     def _send(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, key: bytes, row: UrlRow, robots: str) -> None:
         values = self._gates.rules.of(crawl).for_url(row.url)
-        others = {*queue.crawls, *queue.held, *queue.out} - {crawl.id}
+        others = queue.visitors - {crawl.id}
         limits = self._gates.limits_of(values, queue.host, others, self._robots.crawl_delay(queue.row))
         order = page_order(row, key, limits, values, shard=self._config.shard, epoch=self._epoch, robots=robots,
                            now=turn.now)  # fmt: skip

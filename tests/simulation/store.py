@@ -74,7 +74,8 @@ class Disk:
 
     def __init__(self) -> None:
         self.memory = MemoryStore()
-        self.get_many, self.scan, self.counters = self.memory.get_many, self.memory.scan, self.memory.counters
+        memory = self.memory
+        self.get_many, self.scan, self.counters, self.rows = memory.get_many, memory.scan, memory.counters, memory.rows
         self.offset = -1
         self.epoch = NO_EPOCH
         self.stale: set[bytes] = set()

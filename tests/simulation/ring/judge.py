@@ -134,6 +134,8 @@ class Judge:
         """A record of a changelog that counts."""
         if value is None:
             self.rows[shard].pop(key, None)
+            if (gone := self.urls.pop(key[1:], None)) is not None and key[:1] == URL_KEY:
+                self._count(gone, -1)
             return
         self.rows[shard][key] = value
         if key[:1] != URL_KEY:
@@ -227,7 +229,7 @@ class Judge:
         """A turn's writes are done: what its input asked for holds from now on."""
         told = self._told[shard.config.shard]
         for host, row in turn._hosts.items():
-            told[host] = max(told[host], row.not_before)
+            told[host] = max(told[host], row.not_before if row is not None else 0)
 
     def released(self, shard: Shard, order: m.FetchOrder) -> None:
         """An order is appended. A former owner's may be late; the owner's must be what a row waits for."""
