@@ -165,6 +165,7 @@ def page_of(order: FetchOrder, answer: Answer, wall: WallClock) -> PageHeaders:
         depth=order.depth,
         priority=order.priority,
         parent=order.parent,
+        source=order.source,
         meta=order.meta,
         traceparent=order.traceparent,
     )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from streams.codecs import encode
 from streams.definitions import CrawlDefinition
-from streams.messages import PACK_BYTES, PACK_ITEMS, LinkParent, Links, PageHeaders
+from streams.messages import PACK_BYTES, PACK_ITEMS, Candidate, Candidates, LinkParent, Links, PageHeaders
 from streams.policy import urls
 from streams.policy.bounds import DEPTH, bounds_of
 from streams.policy.keys import canonical_by
@@ -18,10 +18,16 @@ from streams.topics import shard_of
 ENDED: Final = "crawl:ended"
 UNKNOWN: Final = "crawl:unknown"
 LONG_URL: Final = "limit:url"
+NESTED: Final = "sitemap:nested"
 
 MAX_URL: Final = 8192
 """Longest URL that is followed, in characters: a server need not take more than 8000 (RFC 9110 §4.1)."""
 
+MAX_NESTING: Final = 5
+"""Indexes on the way to a sitemap. The protocol knows one; loops end anyway, for a URL is read once."""
+
+_NOTHING: Final[Mapping[str, int]] = {}
+_CANDIDATE_BYTES: Final = 256  # of JSON, beside the URLs
 _REMEMBERED: Final = 100_000
 _MEMORY_SECONDS: Final = 600.0
 _CRAWLS_REMEMBERED: Final = 32
@@ -70,10 +76,20 @@ class _Pack:
     urls: list[str] = field(default_factory=list)
     fingerprints: bytearray = field(default_factory=bytearray)
     parents: list[LinkParent] = field(default_factory=list)
+    lastmods: list[int] = field(default_factory=list)
     size: int = 0
 
+    def date(self, lastmod: int) -> None:
+        """Note when the newest link was changed; the others have no date."""
+        self.lastmods += [0] * (len(self.urls) - 1 - len(self.lastmods)) + [lastmod]
+        self.size += len(str(lastmod)) + 1
+
     def message(self, crawl: str) -> Links:
-        return Links(crawl=crawl, urls=self.urls, fingerprints=bytes(self.fingerprints), parents=self.parents)
+        missing = len(self.urls) - len(self.lastmods) if self.lastmods else 0
+        return Links(
+            crawl=crawl, urls=self.urls, fingerprints=bytes(self.fingerprints), parents=self.parents,
+            lastmods=self.lastmods + [0] * missing,
+        )  # fmt: skip
 
 
 class _Crawl:
@@ -147,15 +163,27 @@ class Turn:
         """Links that go out."""
 
     def add(
-        self, page: PageHeaders, found: list[str], definition: CrawlDefinition | None
+        self,
+        page: PageHeaders,
+        found: list[str],
+        definition: CrawlDefinition | None,
+        lastmods: Mapping[str, int] = _NOTHING,
     ) -> tuple[int, dict[str, int]]:
-        """Take the links of one page: how many the crawl follows, and how many each rule keeps back."""
+        """Take the links of one page: how many the crawl follows, and how many each rule keeps back.
+
+        `lastmods`: when some of them were changed (ms). That is news of a link that is known, too.
+        """
         barred = _barred(page, definition)
         if barred or definition is None:
             return 0, {barred: len(found)} if found else {}
         crawl = self._packer.crawl(definition)
         pending = self._pending.setdefault((definition.id, page.priority), {})
-        limited, depth, known = definition.depth is not None, page.depth + 1, crawl.emitted(page.priority).depth
+        limited, depth = definition.depth is not None, depth_of_links(page)
+        known: Callable[[str], int | None] = crawl.emitted(page.priority).depth
+        if definition.recrawl is None:
+            lastmods = _NOTHING  # nobody asks
+        elif lastmods:
+            known = _unknown
         scope, trap = crawl.bounds.scope, crawl.bounds.trap
         followed, dropped, fresh = 0, dict[str, int](), list[str]()
         for url in found:
@@ -175,10 +203,33 @@ class Turn:
             pending[url] = depth
             fresh.append(url)
         self.sent += len(fresh)
-        self._gather(page, fresh, crawl, depth)
+        self._gather(page, fresh, crawl, depth, lastmods)
         return followed, dropped
 
-    def _gather(self, page: PageHeaders, fresh: list[str], known: _Crawl, depth: int) -> None:
+    def add_sitemaps(
+        self, page: PageHeaders, found: list[str], definition: CrawlDefinition | None, lastmods: Mapping[str, int]
+    ) -> tuple[int, dict[str, int]]:
+        """Take the sitemaps that an index names; as `add`. They are not asked for their scope, their links will be."""
+        barred = _barred(page, definition) or (NESTED if page.depth >= MAX_NESTING else "")
+        if barred or definition is None or not found:
+            return 0, {barred: len(found)} if found else {}
+        key = self._packer.crawl(definition).key
+        kept = [url for url in found if len(url) <= MAX_URL]
+        shares: dict[int, list[Candidate]] = {}
+        for url in kept:
+            item = Candidate(
+                url=url, fingerprint=urls.fingerprint(definition.id, key(url)), crawl=definition.id,
+                depth=page.depth + 1, priority=page.priority, parent=page.url, source="sitemap",
+                lastmod=lastmods.get(url, 0),
+            )  # fmt: skip
+            shares.setdefault(self._shard(url), []).append(item)
+        for shard, items in shares.items():
+            self._full.extend((shard, encode(Candidates(items=tuple(some)))) for some in _portions(items))
+        return len(kept), {LONG_URL: len(found) - len(kept)} if len(kept) < len(found) else {}
+
+    def _gather(
+        self, page: PageHeaders, fresh: list[str], known: _Crawl, depth: int, lastmods: Mapping[str, int]
+    ) -> None:
         crawl, key = known.definition.id, known.key
         shares: dict[int, list[str]] = {}
         for url in fresh:
@@ -194,6 +245,8 @@ class Turn:
                 pack.urls.append(url)
                 pack.fingerprints += urls.fingerprint(crawl, key(url))
                 pack.size += size
+                if lastmod := lastmods.get(url):
+                    pack.date(lastmod)
                 count += 1
             _close_parent(pack, page, depth, count)
 
@@ -220,13 +273,35 @@ class Turn:
                 crawl.emitted(priority).add(links.items(), now)
 
 
+def depth_of_links(page: PageHeaders) -> int:
+    """A sitemap says what a site has, so its URLs are one step away from it, however many indexes led there."""
+    return 1 if page.source == "sitemap" else page.depth + 1
+
+
+def _unknown(_url: str) -> int | None:
+    """What `Emitted.depth` would say if it remembered nothing."""
+    return None
+
+
+def _portions(items: list[Candidate]) -> Iterator[list[Candidate]]:
+    """Candidates in portions of at most PACK_ITEMS and about PACK_BYTES."""
+    portion, size = list[Candidate](), 0
+    for item in items:
+        size += len(item.url) + len(item.parent) + _CANDIDATE_BYTES
+        if portion and (len(portion) >= PACK_ITEMS or size > PACK_BYTES):
+            yield portion
+            portion, size = [], len(item.url) + len(item.parent) + _CANDIDATE_BYTES
+        portion.append(item)
+    yield portion
+
+
 def _barred(page: PageHeaders, definition: CrawlDefinition | None) -> str:
     """The rule that keeps back all links of a page, or ""."""
     if definition is None:
         return UNKNOWN
     if definition.state == "ended":
         return ENDED
-    return DEPTH if definition.depth is not None and page.depth >= definition.depth else ""
+    return DEPTH if definition.depth is not None and depth_of_links(page) > definition.depth else ""
 
 
 def _close_parent(pack: _Pack, page: PageHeaders, depth: int, count: int) -> None:

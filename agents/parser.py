@@ -1,5 +1,7 @@
 """The parser: pages become records, and their links become packs for the shards that own them.
 
+Sitemaps make no record: the URLs they list are links, the sitemaps that an index names are candidates.
+
 A turn of up to `parse.turn` pages is parsed, then sent in the order that makes a crash harmless (DESIGN §3): packs of
 links and records, the outcomes, the ack; each step durable before the next. While one turn is being sent the next is
 parsed. Links that the crawl does not follow are counted and stay here.
@@ -61,6 +63,7 @@ class _Turn:
     partition: int
     links: Turn
     records: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
+    lists: int = 0
     outcomes: dict[int, list[ParseOutcome]] = field(default_factory=dict)
 
 
@@ -158,6 +161,7 @@ class ParserStage:
         if self._cpu_limit is not None:
             limit_computation(0)
         self._metrics.pages.labels("parsed").inc(len(turn.records))
+        self._metrics.pages.labels("list").inc(turn.lists)
         self._metrics.links.labels("sent").inc(turn.links.sent)
 
     def _check_shard(self, page: PageHeaders) -> None:
@@ -185,11 +189,17 @@ class ParserStage:
             self._metrics.pages.labels("failed").inc()
             outcomes.append(_outcome(page, place, failure="parser", reason=str(fault)[:_REASON]))
             return
-        followed, dropped = turn.links.add(page, parsed.links, definition)
+        followed, dropped = turn.links.add(page, parsed.links, definition, parsed.lastmods)
         if parsed.dropped:
             dropped |= parsed.dropped
-        key = page.url.encode()
-        turn.records.append((key, _record(page, parsed, self._delivery.largest(RECORDS) - len(key))))
+        if page.source == "sitemap":
+            named, kept_back = turn.links.add_sitemaps(page, parsed.sitemaps, definition, parsed.lastmods)
+            followed += named
+            dropped |= kept_back
+            turn.lists += 1
+        else:
+            key = page.url.encode()
+            turn.records.append((key, _record(page, parsed, self._delivery.largest(RECORDS) - len(key))))
         outcomes.append(_outcome(page, place, content=parsed.content, links=followed, dropped=dropped))
 
     async def _understand(self, page: PageHeaders, body: bytes, place: tuple[int, int]) -> ParsedPage:

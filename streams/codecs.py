@@ -70,6 +70,8 @@ def decode_inbox(data: bytes | None) -> m.Inbox:
     if isinstance(message, m.Links):
         if len(message.fingerprints) != 16 * len(message.urls):
             raise MessageError("links and fingerprints differ in number")
+        if message.lastmods and len(message.lastmods) != len(message.urls):
+            raise MessageError("links and lastmods differ in number")
     else:
         items = (message,) if isinstance(message, m.Command) else message.items
         if any(len(item.fingerprint) != 16 for item in items):

@@ -360,7 +360,8 @@ class CrawlCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     duplicates: int = 0
     redirected: int = 0
     hosts: int = 0
-    due: int = 0  # done, and to be visited again at a known time
+    due: int = 0  # ended, and to be visited again at a known time
+    sitemaps: int = 0  # read to the end; `done` and `fetched` count pages only
     size: int = 0  # bytes of bodies
     failures: dict[str, int] = {}  # final ones, by class
     exclusions: dict[str, int] = {}  # by rule id

@@ -10,11 +10,12 @@ from functools import lru_cache
 
 import msgspec
 
-from streams.definitions import CrawlDefinition
+from streams.definitions import CrawlDefinition, Recrawl
 from streams.frontier.rows import ROW_SCHEMA, State, UrlRow
 from streams.frontier.turn import Turn
-from streams.messages import Candidate, LinkParent, Links, Origin
+from streams.messages import Candidate, LinkParent, Links, Origin, Source
 from streams.policy.bounds import bounds_of
+from streams.policy.recrawl import due_by_sitemap, visits_left
 from streams.policy.urls import PolitenessMode, politeness_key
 
 replace = msgspec.structs.replace
@@ -35,9 +36,10 @@ class Admission:
             return
         tally = turn.tallies[crawl.id]
         tally.activity += 1
-        excluded = kept_out(item.url, item.depth, crawl)
-        if not excluded and item.origin is None:
-            excluded = bounds_of(crawl).trap(item.url, turn.now)
+        bounds = bounds_of(crawl)
+        excluded = bounds.kept_out(item.url, item.depth, item.source)
+        if not excluded and item.origin is None and item.source == "page":
+            excluded = bounds.trap(item.url, turn.now)
         if row is None:
             turn.put(item.fingerprint, self._new(item, seq, excluded, turn.now))
             return
@@ -45,10 +47,13 @@ class Admission:
         if not row.open and _reopens(item, row, crawl, turn.now, excluded):
             again = next_visit(row, seq, turn.now, min(row.depth, item.depth), item.priority)
             turn.put(item.fingerprint, replace(again, headers=item.headers, meta=item.meta, origins=origins,
-                                               parent=item.parent, via=item.via,
+                                               parent=item.parent, via=item.via, source=item.source,
                                                traceparent=item.traceparent))  # fmt: skip
             return
         tally.duplicates += 1
+        if item.lastmod and crawl.recrawl:
+            self._dated(turn, item.fingerprint, item.lastmod, crawl.recrawl, seq)
+            row = turn.url(item.fingerprint) or row
         met = _met(row, item.depth, item.priority) if row.open else row
         if origins != row.origins or met is not row:
             turn.put(item.fingerprint, replace(met, origins=origins))
@@ -70,6 +75,9 @@ class Admission:
                 else:
                     known += self._known(turn, fingerprint, row, crawl, parent, seq + i)
             at += parent.count
+        if pack.lastmods and crawl.recrawl:
+            for i, (fingerprint, lastmod) in enumerate(zip(fingerprints, pack.lastmods, strict=True)):
+                self._dated(turn, fingerprint, lastmod, crawl.recrawl, seq + i)
         tally.duplicates += known
         turn.links_known += known
         turn.links_new += len(fingerprints) - known
@@ -89,6 +97,21 @@ class Admission:
             meta=item.meta, origins=_with_origin((), item.origin), traceparent=item.traceparent, arrived=now,
             source=item.source, lastmod=item.lastmod,
         )  # fmt: skip
+
+    @staticmethod
+    def _dated(turn: Turn, fingerprint: bytes, lastmod: int, recrawl: Recrawl, seq: int) -> None:
+        """A sitemap says when a URL that has a row was changed: perhaps it is due now. An older date is no news."""
+        row = turn.url(fingerprint)
+        if row is None or lastmod <= row.lastmod:
+            return
+        dated = replace(row, lastmod=lastmod)
+        if not row.open and row.state is not State.EXCLUDED and visits_left(recrawl, row.visit):
+            due = due_by_sitemap(recrawl, visited=row.visited, known=row.lastmod, lastmod=lastmod, now=turn.now)
+            if due == turn.now:
+                dated = next_visit(dated, seq, turn.now, row.depth, row.priority)
+            elif due:
+                dated = replace(dated, due=min(row.due or due, due))
+        turn.put(fingerprint, dated)
 
     def _known(
         self, turn: Turn, fingerprint: bytes, row: UrlRow, crawl: CrawlDefinition, parent: LinkParent, seq: int
@@ -114,15 +137,16 @@ def _site(root: str, politeness: PolitenessMode) -> str:
     return politeness_key(root, politeness)
 
 
-def kept_out(url: str, depth: int, crawl: CrawlDefinition) -> str:
+def kept_out(url: str, depth: int, crawl: CrawlDefinition, source: Source = "page") -> str:
     """What keeps a URL out of a crawl by depth or scope, "" for nothing. The crawl's state is not asked here."""
-    return bounds_of(crawl).kept_out(url, depth)
+    return bounds_of(crawl).kept_out(url, depth, source)
 
 
 def ruled_out(row: UrlRow, crawl: CrawlDefinition, now: int) -> str:
     """As `kept_out`, with traps: but what somebody named as a seed is no trap."""
     bounds = bounds_of(crawl)
-    return bounds.kept_out(row.url, row.depth) or ("" if row.origins else bounds.trap(row.url, now))
+    rule = bounds.kept_out(row.url, row.depth, row.source)
+    return rule or ("" if row.origins or row.source == "sitemap" else bounds.trap(row.url, now))
 
 
 def _met(row: UrlRow, depth: int, priority: int) -> UrlRow:
@@ -172,9 +196,10 @@ def _kept_out_on_the_way(row: UrlRow) -> bool:
 
 
 def next_visit(row: UrlRow, seq: int, now: int, depth: int, priority: int) -> UrlRow:
-    """The row with its next visit open."""
-    return replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, depth=depth, priority=priority, seq=seq,
-                   arrived=now, due=0, outcome="", status=0, page=None)  # fmt: skip
+    """The row with its next visit open. One at a smaller depth needs the page's links: it must not end with a 304."""
+    again = replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, depth=depth, priority=priority, seq=seq,
+                    arrived=now, due=0, outcome="", status=0, page=None)  # fmt: skip
+    return replace(again, etag="", last_modified="") if depth < row.depth else again
 
 
 def _replayed(origin: Origin, taken: tuple[Origin, ...]) -> bool:

@@ -15,19 +15,20 @@ STRETCH = 64
 
 
 class DueRows:
-    """The waiting rows with a due time, earliest first.
+    """The rows with a due time, earliest first. `kind`: of their entries, DUE for those that wait.
 
     The index is read once: at and before the cursor nothing waits but what `note` was told.
     """
 
-    def __init__(self, store: RowReader) -> None:
+    def __init__(self, store: RowReader, kind: bytes = DUE) -> None:
         self._store = store
+        self._kind = kind
         self._cursor = b""
         self._next: float = 0  # no row beyond the cursor is due earlier; at first nobody knows
         self._early: list[tuple[int, bytes]] = []  # a heap: due at or before the cursor
 
     def note(self, due: int, fingerprint: bytes) -> None:
-        """A row waits until `due` (ms); it will be in the index when the next turn begins."""
+        """A row has to wait until `due` (ms); it will be in the index when the next turn begins."""
         if (due.to_bytes(8, "big"), fingerprint) <= (self._cursor[1:9], self._cursor[9:]):
             heapq.heappush(self._early, (due, fingerprint))
         else:
@@ -45,7 +46,7 @@ class DueRows:
     def _read(self, now: int) -> list[bytes]:
         """Read a stretch of the index and find out when the rest is due."""
         found: list[bytes] = []
-        entries = self._store.scan(DUE, after=self._cursor, limit=STRETCH)
+        entries = self._store.scan(self._kind, after=self._cursor, limit=STRETCH)
         for entry, _ in entries:
             due, fingerprint = split_timed_entry(entry)
             if due > now:

@@ -52,13 +52,13 @@ class EndWatch:
             if report is None or report.position < ends[shard]:
                 return None
             counts = report.crawls.get(self.crawl, NOTHING)
-            if counts.open:
+            if _left(counts):
                 return None
             marks[shard] = (report.epoch, counts.activity)
         return marks
 
     def _anything_open(self, progress: Mapping[int, Progress]) -> bool:
-        return any(report.crawls.get(self.crawl, NOTHING).open for report in progress.values())
+        return any(_left(report.crawls.get(self.crawl, NOTHING)) for report in progress.values())
 
     def _restart(self) -> None:
         self._ends = self._first = None
@@ -66,7 +66,12 @@ class EndWatch:
 
 def seems_over(crawl: str, progress: Mapping[int, Progress], shards: int) -> bool:
     """A cheap look before the expensive one: every shard has reported, none with an open URL."""
-    return len(progress) >= shards and not any(report.crawls.get(crawl, NOTHING).open for report in progress.values())
+    return len(progress) >= shards and not any(_left(report.crawls.get(crawl, NOTHING)) for report in progress.values())
+
+
+def _left(counts: CrawlCounts) -> int:
+    """URLs that are open or will be: what comes back by itself is not over."""
+    return counts.open + counts.due
 
 
 def result_of(crawl: str, reports: Iterable[Progress]) -> Result:

@@ -197,7 +197,7 @@ def _by_definition(asked: Inquiry, row: UrlRow) -> Reason | None:
                       "Publish it again, or forget the URL.")  # fmt: skip
     if crawl.state == "paused":
         return Reason("paused", f"Crawl {crawl.id} is paused.", f"Let it go on: fyke unpause {crawl.id}")
-    if rule := _over(crawl, asked.now) or kept_out(row.url, row.depth, crawl):
+    if rule := _over(crawl, asked.now) or kept_out(row.url, row.depth, crawl, row.source):
         reason = excluded_by(rule, crawl)
         return reason._replace(text=f"It is about to be excluded: {reason.text}")
     if facts is not None and facts.held:

@@ -41,14 +41,18 @@ class Gates:
         self.over = {}
         for crawl_id, tally in self._tallies.items():
             crawl = self._crawls.get(crawl_id)
-            if crawl is not None and crawl.state != "paused" and tally.states[State.WAITING]:
-                if rule := self._rule(crawl, now):
+            if crawl is None or crawl.state == "paused":
+                continue
+            if tally.states[State.WAITING]:
+                if rule := self.rule(crawl, now):
                     self.over[crawl_id] = rule
                 elif crawl.deadline is not None:
                     self._deadline = min(self._deadline, crawl.deadline)
+            elif tally.due and crawl.deadline is not None and now < crawl.deadline:
+                self._deadline = min(self._deadline, crawl.deadline)  # then nobody waits for what would come back
 
     def next_at(self) -> float:
-        """The next deadline of a crawl with waiting URLs (ms)."""
+        """The next deadline of a crawl with URLs that wait or come back (ms)."""
         return self._deadline
 
     def holds(self, crawl_id: str) -> bool:
@@ -118,7 +122,8 @@ class Gates:
     def _pages(self, crawl_id: str) -> int:
         return self._tallies[crawl_id].pages + self._elsewhere.get(crawl_id, 0)
 
-    def _rule(self, crawl: CrawlDefinition, now: int) -> str:
+    def rule(self, crawl: CrawlDefinition, now: int) -> str:
+        """The rule by which nothing more of a crawl is released, "" for none."""
         if crawl.state == "ended":
             return "cancelled" if crawl.result == "cancelled" else "ended"
         if crawl.deadline is not None and now >= crawl.deadline:

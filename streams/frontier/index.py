@@ -4,7 +4,8 @@ The store writes these entries in the same batch as the row, also while it recov
 they cannot drift. An entry is still only a hint: whoever follows one reads the row before acting.
 
 Entries: `q host NUL crawl NUL place` → fingerprint (waiting, due now), `d due fingerprint` (waiting until due),
-`f since fingerprint` (fetched, not parsed). Numbers are big-endian so that bytes sort as numbers do.
+`f since fingerprint` (fetched, not parsed), `r due fingerprint` (ended; the next visit opens then). Numbers are
+big-endian so that bytes sort as numbers do.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from streams.frontier.rows import URL_KEY, State, UrlRow, decode_url_row
 QUEUE = b"q"
 DUE = b"d"
 UNPARSED = b"f"
+COMING_BACK = b"r"
 HEAD_START = 24 * 3600 * 1000
 """ms that each step of priority is worth in its queue."""
 REASONED = (State.FAILED, State.EXCLUDED)
 """States that are counted by class or rule, too."""
+READ = (State.FETCHED, State.DONE)
+"""States that count as pages, unless the URL is a sitemap."""
+SITEMAP = "sitemap"
 
 
 def queue_prefix(host: str, crawl: str) -> bytes:
@@ -61,15 +66,15 @@ def split_timed_entry(key: bytes) -> tuple[int, bytes]:
 class FrontierIndexer:
     """Derives index entries and counters from a row (`streams.state.store.Indexer`)."""
 
-    version = 2
+    version = 3
 
     def __init__(self) -> None:
         self._value = b""
         self._row: UrlRow | None = None
-        self._counters: dict[tuple[str, State, str], tuple[tuple[bytes, int], ...]] = {}
+        self._counters: dict[tuple[str, State, str, bool], tuple[tuple[bytes, int], ...]] = {}
 
     def entries(self, key: bytes, value: bytes) -> Iterable[tuple[bytes, bytes]]:
-        """Index entries of a row: none for hosts and for terminal rows."""
+        """Index entries of a row: none for hosts and for terminal rows that do not come back."""
         if key[:1] != URL_KEY:
             return ()
         row = self._decoded(value)
@@ -79,17 +84,24 @@ class FrontierIndexer:
             return ((queue_entry(row), key[1:]),)
         if row.state is State.FETCHED:
             return ((timed_entry(UNPARSED, row.visited, key[1:]), b""),)
-        return ()
+        return ((timed_entry(COMING_BACK, row.due, key[1:]), b""),) if row.due else ()
 
     def counters(self, key: bytes, value: bytes) -> Iterable[tuple[bytes, int]]:
-        """`crawl NUL state` and, for failures and exclusions, `crawl NUL state:class`."""
+        """`crawl NUL state`, and for some rows `crawl NUL` and one of these.
+
+        `state:class` for failures and exclusions, `state:sitemap` for what was read and is no page, `due` for what
+        comes back.
+        """
         if key[:1] != URL_KEY:
             return ()
         row = self._decoded(value)
         reason = row.outcome if row.state in REASONED else ""
-        known = self._counters.get((row.crawl, row.state, reason))
+        if row.source == SITEMAP and row.state in READ:
+            reason = SITEMAP
+        kind = (row.crawl, row.state, reason, bool(row.due) and not row.open)
+        known = self._counters.get(kind)
         if known is None:
-            known = self._counters[row.crawl, row.state, reason] = _counters(row.crawl, row.state, reason)
+            known = self._counters[kind] = _counters(*kind)
         return known
 
     def _decoded(self, value: bytes) -> UrlRow:
@@ -99,6 +111,7 @@ class FrontierIndexer:
         return self._row
 
 
-def _counters(crawl: str, state: State, reason: str) -> tuple[tuple[bytes, int], ...]:
+def _counters(crawl: str, state: State, reason: str, due: bool) -> tuple[tuple[bytes, int], ...]:
     name = f"{crawl}\0{state.name.lower()}"
-    return ((name.encode(), 1), (f"{name}:{reason}".encode(), 1)) if state in REASONED else ((name.encode(), 1),)
+    names = [name, *([f"{name}:{reason}"] if reason else ()), *([f"{crawl}\0due"] if due else ())]
+    return tuple((counter.encode(), 1) for counter in names)

@@ -41,7 +41,8 @@ def fetched(
     if outcome.result == "fetched" and outcome.page is not None:
         _page(turn, outcome, row)
     elif outcome.result == "unchanged":
-        _finish(turn, outcome.fingerprint, row, status=304)
+        kept = replace(row, etag=outcome.etag or row.etag, last_modified=outcome.last_modified or row.last_modified)
+        _finish(turn, outcome.fingerprint, kept, status=304)
     elif outcome.result == "redirected":
         _redirected(turn, outcome, row, crawl, politeness)
     elif outcome.result == "failed" and row.state is State.WAITING and outcome.attempt == row.attempt:
@@ -59,13 +60,15 @@ def parsed(turn: Turn, outcome: ParseOutcome, row: UrlRow, crawl: CrawlDefinitio
     if outcome.failure is not None:
         if row.open:
             page = f"{outcome.page[0]}:{outcome.page[1]}"
-            # The page stays in the row: its fetch outcome may come later, and must not open the visit again.
-            row = replace(row, page=outcome.page)
+            # The page stays in the row: its fetch outcome may come later, and must not open the visit again. Its
+            # validators do not: what nobody could parse must be fetched in full next time.
+            row = replace(row, page=outcome.page, etag="", last_modified="")
             fail(turn, outcome.fingerprint, row, Fault(outcome.failure, outcome.reason, {"page": page}), 1)
         return
     if crawl is not None and brings_links_into_reach(outcome.depth, row.depth, crawl):
         row = _resolved(turn, row)
-        again = replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, due=0, page=None, outcome="")
+        again = replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, due=0, page=None, outcome="",
+                        etag="", last_modified="")  # fmt: skip # its links are needed: 304 would not bring them
         turn.put(outcome.fingerprint, again)
         return
     _finish(turn, outcome.fingerprint, row, content=outcome.content)
@@ -158,7 +161,8 @@ def _redirected(
     turn.candidates.append(
         Candidate(
             url=outcome.location, fingerprint=target, crawl=row.crawl, depth=row.depth, priority=row.priority,
-            parent=row.parent, via=(*row.via, row.url), meta=row.meta, traceparent=row.traceparent,
+            parent=row.parent, via=(*row.via, row.url), meta=row.meta, source=row.source,
+            traceparent=row.traceparent,
         )
     )  # fmt: skip
 

@@ -24,8 +24,10 @@ from streams.frontier.index import queue_place
 from streams.frontier.orders import page_order, robots_key, robots_order
 from streams.frontier.queues import HostQueues
 from streams.frontier.released import Out, Released
+from streams.frontier.revisits import Revisits
 from streams.frontier.robots import HOPS, RobotsGate
 from streams.frontier.rows import State, UrlRow
+from streams.frontier.sitemaps import named, wants
 from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
 from streams.messages import FetchOutcome
@@ -69,6 +71,7 @@ class Release:
         self._due = DueRows(store)
         self._gates = Gates(crawls, tallies, config.politeness)
         self._closing = Closing(store, self._gates, self.released)
+        self.revisits = Revisits(store, crawls, self._gates, tallies)
         self._now = 0
         self.queues = HostQueues(Turn(store, tallies, 0), waiting_hosts(store))
 
@@ -76,6 +79,7 @@ class Release:
 
     def wait(self, turn: Turn) -> None:
         """Queue the rows this turn leaves waiting; their entries will be in the index when the next one begins."""
+        self.revisits.plan(turn)
         waiting = [(fingerprint, row) for fingerprint, row in turn.changed.items()
                    if row.state is State.WAITING and fingerprint not in self.released]  # fmt: skip
         self.queues.meet(turn, dict.fromkeys(row.host for _, row in waiting))
@@ -153,7 +157,7 @@ class Release:
         """When something may be released next (ms); infinity when nothing waits for time alone."""
         if self._closing.busy:
             return self._now
-        times = [self._due.next_at(), self._gates.next_at()]
+        times = [self._due.next_at(), self._gates.next_at(), self.revisits.next_at()]
         if self.released.room() > 0:
             times.append(self.queues.agenda.next_at())
         if self.queues.held:
@@ -172,6 +176,7 @@ class Release:
         self._gates.look(turn.now, elsewhere)
         self.queues.look_again(self._gates.changed, turn.now)
         self._take_due(turn)
+        self.revisits.open(turn)
         steps = self._close(turn)
         self.queues.resume(self._gates, turn.now)
         while steps > 0 and self.released.room() > 0 and (queue := self.queues.agenda.pop(turn.now)) is not None:
@@ -293,6 +298,8 @@ class Release:
 
     def _offer_by_robots(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, key: bytes, row: UrlRow) -> int:
         verdict = self._robots.ask(queue.row, row.url, turn.now)
+        if wants(crawl):
+            self._tell_sitemaps(turn, queue, crawl)
         if verdict.order:
             self.queues.queue(queue, row.crawl).push(key)
             probe = self._robots.probe(queue.row, verdict.order)
@@ -311,6 +318,13 @@ class Release:
         else:
             turn.put(key, excluded(row, "robots", turn.now))
         return 0
+
+    def _tell_sitemaps(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition) -> None:
+        """Sitemaps of the host that the crawl does not know of. While it has a URL here it cannot end meanwhile."""
+        found, told = named(queue.row, crawl)
+        if found:
+            turn.candidates += found
+            self.queues.keep(turn, queue, sitemaps=told)
 
     def _send(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, key: bytes, row: UrlRow, robots: str) -> None:
         values = self._gates.rules.of(crawl).for_url(row.url)

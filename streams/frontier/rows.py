@@ -44,7 +44,11 @@ class Unresolved(msgspec.Struct, array_like=True, frozen=True):
 
 
 class UrlRow(msgspec.Struct, array_like=True, frozen=True):
-    """A URL of a crawl. Times in ms; `due` 0 means now, in the order of `seq`."""
+    """A URL of a crawl. Times in ms.
+
+    `due`: a waiting row waits until then (0: now, in the order of `arrived`); a row whose visit has ended opens the
+    next one then (0: never). `etag`, `last_modified` and `content` are of the last page that was parsed.
+    """
 
     schema: int
     state: State
@@ -111,6 +115,7 @@ class HostRow(msgspec.Struct, array_like=True, frozen=True):
     delay: float = 0.0  # seconds, learned from answers; 0: nothing learned
     spent: dict[str, tuple[int, int]] = {}  # pages and bytes, by crawl: only for crawls with a budget for each host
     patterns: dict[str, Novelty] = {}  # by crawl and pattern of URL: only what brings the same again and again
+    sitemaps: dict[str, int] = {}  # by crawl and origin: `fetched` of the robots.txt whose sitemaps it was told of
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -51,6 +51,7 @@ class Shard:
         self._sweeper = Sweeper(store, crawls, self.tallies, config.expire_after)
         self._checked = self._now = 0
         self._hosts = 0
+        self._over: frozenset[str] = frozenset()
 
     def turn(self, inbox: Sequence[tuple[int, m.Inbox]], now: int, elsewhere: Mapping[str, int]) -> Turn:
         """Apply messages (with their offsets) and release what may run now (ms).
@@ -71,9 +72,11 @@ class Shard:
             self._sweeper.run(turn, self._release.released, self._release.queues.hosts)
         self._release.wait(turn)
         hosts = self._release.queues.hosts_by_crawl.total()
-        if inbox or turn.changed or turn.dropped or turn.orders or hosts != self._hosts:
+        over = self._release.revisits.over
+        moved = (hosts, over) != (self._hosts, self._over)
+        if inbox or turn.changed or turn.dropped or turn.orders or moved:
             self.changes += 1
-        self._hosts = hosts
+        self._hosts, self._over = hosts, over
         return turn
 
     def wake_at(self) -> float:
@@ -87,7 +90,7 @@ class Shard:
         hosts = self._release.queues.hosts_by_crawl
         return m.Progress(
             shard=self.config.shard, epoch=self.epoch, position=self.position, at=now,
-            crawls={crawl: tally.counts(hosts[crawl]) for crawl, tally in self.tallies.items()},
+            crawls={crawl: self._counts(crawl, tally.counts(hosts[crawl])) for crawl, tally in self.tallies.items()},
         )  # fmt: skip
 
     def why(self, crawl_id: str, url: str, now: int) -> Explanation:
@@ -101,6 +104,10 @@ class Shard:
             politeness=self.config.politeness, facts=self._release.facts(fingerprint, row) if row is not None else None,
             place=place_of(self._store, row, released) if row is not None else None,
         ).answer()  # fmt: skip
+
+    def _counts(self, crawl: str, counts: m.CrawlCounts) -> m.CrawlCounts:
+        """What would come back, but will not since the crawl is over, is not told."""
+        return outcomes.replace(counts, due=0) if crawl in self._over else counts
 
     def unanswered(self) -> int:
         """Orders that are out."""
@@ -198,7 +205,8 @@ class Shard:
                 break
             row = turn.url(fingerprint)
             if row is not None and row.state is State.FETCHED:
-                turn.put(fingerprint, outcomes.replace(row, state=State.WAITING, page=None))
+                # A conditional request could be answered with 304: the page would never be parsed.
+                turn.put(fingerprint, outcomes.replace(row, state=State.WAITING, page=None, etag="", last_modified=""))
 
     def _settle(self, turn: Turn) -> None:
         """An order that is out for an attempt that is over is not waited for (another answer was faster)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from streams.frontier.index import READ, SITEMAP
 from streams.frontier.rows import State, UrlRow
 from streams.messages import CrawlCounts
 
@@ -20,6 +21,8 @@ class Tally:
     states: list[int] = field(default_factory=_zeros)
     failures: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     exclusions: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    lists: dict[State, int] = field(default_factory=lambda: dict.fromkeys(READ, 0))  # sitemaps among `states`
+    due: int = 0  # ended, and come back
     activity: int = 0
     duplicates: int = 0
     released: int = 0  # page orders out and unanswered
@@ -32,7 +35,7 @@ class Tally:
     @property
     def pages(self) -> int:
         """Pages that count against a crawl's page limit."""
-        return self.states[State.DONE] + self.states[State.FETCHED]
+        return sum(self.states[state] - number for state, number in self.lists.items())
 
     def shift(self, row: UrlRow, by: int) -> None:
         """Count a row in (1) or out (-1)."""
@@ -41,6 +44,10 @@ class Tally:
             self.failures[row.outcome] += by
         elif row.state is State.EXCLUDED:
             self.exclusions[row.outcome] += by
+        elif row.source == SITEMAP and row.state in self.lists:
+            self.lists[row.state] += by
+        if row.due and not row.open:
+            self.due += by
 
     @property
     def empty(self) -> bool:
@@ -48,19 +55,21 @@ class Tally:
         return not (any(self.states) or self.released)
 
     def counts(self, hosts: int) -> CrawlCounts:
-        """The public form."""
+        """The public form: `fetched` and `done` are pages, sitemaps are told apart."""
         states = self.states
         return CrawlCounts(
             open=self.open,
             activity=self.activity,
             released=self.released,
-            fetched=states[State.FETCHED],
-            done=states[State.DONE],
+            fetched=states[State.FETCHED] - self.lists[State.FETCHED],
+            done=states[State.DONE] - self.lists[State.DONE],
             failed=states[State.FAILED],
             excluded=states[State.EXCLUDED],
             duplicates=self.duplicates,
             redirected=states[State.REDIRECTED],
             hosts=hosts,
+            due=self.due,
+            sitemaps=self.lists[State.DONE],
             failures={name: n for name, n in self.failures.items() if n},
             exclusions={name: n for name, n in self.exclusions.items() if n},
         )
@@ -98,7 +107,11 @@ class Tallies(dict[str, Tally]):
             crawl, _, name = key.decode().partition("\0")
             state, _, reason = name.partition(":")
             tally = tallies[crawl]
-            if not reason:
+            if name == "due":
+                tally.due = number
+            elif reason == SITEMAP and names[state] in tally.lists:
+                tally.lists[names[state]] = number
+            elif not reason:
                 tally.states[names[state]] = number
             elif state == "failed":
                 tally.failures[reason] = number

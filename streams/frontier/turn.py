@@ -62,6 +62,7 @@ class Turn:
     links_new: int = 0
     links_known: int = 0
     finished: Counter[State] = field(default_factory=Counter)  # visits that ended, by how
+    ended: dict[bytes, UrlRow | None] = field(default_factory=dict)  # the rows before those visits ended
     changed: dict[bytes, UrlRow] = field(default_factory=dict)
     dropped: dict[bytes, None] = field(default_factory=dict)
     _urls: dict[bytes, UrlRow | None] = field(default_factory=dict)
@@ -93,6 +94,8 @@ class Turn:
         self.tallies.move(old, row)
         if not row.open and (old is None or old.open):
             self.finished[row.state] += 1
+        if not row.open and (old is None or old.state is not row.state):
+            self.ended[fingerprint] = old
         self._urls[fingerprint] = row
         self.changed[fingerprint] = row
         if self.dropped:

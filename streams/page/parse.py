@@ -9,7 +9,7 @@ import msgspec
 from selectolax.lexbor import LexborHTMLParser
 
 from streams.messages import PageHeaders
-from streams.page import charset, directives, encodings, links, markup, mime
+from streams.page import charset, directives, encodings, links, markup, mime, sitemap
 from streams.page.fingerprint import content_fingerprint
 from streams.page.links import Linker
 from streams.page.nesting import within_bounds
@@ -18,6 +18,8 @@ from streams.page.text import body_text, cut
 NOFOLLOW_LINK: Final = "nofollow:link"
 NOFOLLOW_PAGE: Final = "nofollow:page"
 TOO_MANY: Final = "limit:links"
+NO_LIST: Final = "sitemap:none"
+UNUSABLE: Final = "sitemap:entry"
 TITLE_LIMIT: Final = 4096
 """Characters of a title."""
 
@@ -34,7 +36,8 @@ class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
 
     `links`: distinct wire URLs to follow, in the order of the page's plain anchors, then its other links. `dropped`:
     links kept back, by rule id. `content`: 16 bytes, equal for equal content. `content_type`: type and subtype, lower
-    case. `charset`: name of the encoding, lower case; "" for what is no text.
+    case. `charset`: name of the encoding, lower case; "" for what is no text. `lastmods`: of a list of URLs, ms by URL
+    for those of which it says when they were changed. `sitemaps`: the parts of a list that was asked for as one.
     """
 
     title: str = ""
@@ -45,12 +48,21 @@ class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
     content: bytes = b""
     content_type: str = ""
     charset: str = ""
+    lastmods: dict[str, int] = {}
+    sitemaps: list[str] = []
 
 
 def parse_page(page: PageHeaders, body: bytes, linker: Linker, limits: Limits) -> ParsedPage:
-    """Parse one page by its type: HTML and XHTML, plain text, or anything else, which is kept without content."""
+    """Parse one page by its type: HTML and XHTML, plain text, or anything else, which is kept without content.
+
+    What was asked for as a list of URLs is read as one, and so is, whatever its type, a page that begins like one.
+    """
     response = _Response.of(page)
     essence, declared = mime.content_type(tuple(response.content_type), body)
+    if page.source == "sitemap":
+        return _list(body, response, linker, essence, declared)
+    if sitemap.is_list(body):
+        return _listing_page(body, response, linker, limits, essence, declared)
     if mime.is_html(essence):
         name = charset.charset_of(body, declared)
         tree = LexborHTMLParser(within_bounds(charset.as_utf8(body, name)))
@@ -82,6 +94,38 @@ class _Response(NamedTuple):
             if lines is not None:
                 lines.append(value)
         return response
+
+
+def _list(body: bytes, response: _Response, linker: Linker, essence: str, declared: str) -> ParsedPage:
+    """A list of URLs, as robots.txt or an index named it: what it lists counts, nothing else does.
+
+    X-Robots-Tag is not asked: it is about the list as a page, and sites keep their sitemaps out of search engines so.
+    """
+    found = sitemap.read(body, declared, linker(response.url, None).join)
+    dropped = {UNUSABLE: found.unusable} if found.kind else {NO_LIST: 1}
+    return ParsedPage(
+        links=list(dict.fromkeys(entry.url for entry in found.urls)),
+        lastmods={entry.url: entry.lastmod for entry in (*found.urls, *found.sitemaps) if entry.lastmod},
+        sitemaps=list(dict.fromkeys(entry.url for entry in found.sitemaps)),
+        dropped={rule: count for rule, count in dropped.items() if count},
+        content=blake2b(body, digest_size=16).digest(),
+        content_type=essence,
+    )
+
+
+def _listing_page(
+    body: bytes, response: _Response, linker: Linker, limits: Limits, essence: str, declared: str
+) -> ParsedPage:
+    """A page that is a list of URLs, such as a feed: its entries, and the parts of an index, are its links."""
+    found = _list(body, response, linker, essence, declared)
+    urls = [*found.links, *found.sitemaps]
+    dropped = found.dropped | ({TOO_MANY: len(urls) - limits.links} if len(urls) > limits.links else {})
+    urls = urls[: limits.links]
+    asked = directives.from_headers(response.robots)
+    if asked.nofollow and urls:
+        dropped[NOFOLLOW_PAGE] = len(urls)
+        urls = []
+    return msgspec.structs.replace(found, links=urls, sitemaps=[], dropped=dropped, noindex=asked.noindex)
 
 
 def _document(

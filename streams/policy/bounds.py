@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from streams.definitions import CrawlDefinition
+from streams.definitions import CrawlDefinition, Scope
+from streams.messages import Source
 from streams.policy.scope import compile_scope
 from streams.policy.traps import compile_traps
 
 DEPTH = "depth"
+ANYWHERE = Scope()
 _REMEMBERED = 256
 
 
@@ -16,16 +18,19 @@ class Bounds:
     `scope`: by wire URL; `trap`: by wire URL and now (ms).
     """
 
-    __slots__ = ("_depth", "definition", "scope", "trap")
+    __slots__ = ("_depth", "_sitemaps", "definition", "scope", "trap")
 
     def __init__(self, definition: CrawlDefinition) -> None:
         self.definition = definition
         self.scope = compile_scope(definition.scope, definition.scope_rules)
+        self._sitemaps = compile_scope(ANYWHERE, definition.scope_rules)
         self.trap = compile_traps(definition.traps)
         self._depth = definition.depth
 
-    def kept_out(self, url: str, depth: int) -> str:
-        """By depth or scope."""
+    def kept_out(self, url: str, depth: int, source: Source = "page") -> str:
+        """By depth or scope. A sitemap may be anywhere, if no rule forbids it: these are about the URLs it lists."""
+        if source == "sitemap":
+            return self._sitemaps(url)
         return DEPTH if self._depth is not None and depth > self._depth else self.scope(url)
 
 

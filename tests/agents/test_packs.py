@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from agents.packs import MAX_URL, Emitted, Packer
+from agents.packs import MAX_NESTING, MAX_URL, Emitted, Packer
 from streams.codecs import decode_inbox
-from streams.definitions import CrawlDefinition, Keys, Scope, ScopeRule, Traps
-from streams.messages import PACK_BYTES, PACK_ITEMS, Links, PageHeaders
+from streams.definitions import CrawlDefinition, Keys, Recrawl, Scope, ScopeRule, Traps
+from streams.messages import PACK_BYTES, PACK_ITEMS, Candidate, Candidates, Links, PageHeaders, Source
 from streams.policy import urls
 from streams.topics import shard_of
 
@@ -16,10 +16,12 @@ ANY = CrawlDefinition(id="c", traps=Traps(length=0))
 NOW = 1_795_000_000_000  # 2026
 
 
-def page(url: str = "http://a.test/p", depth: int = 0, crawl: str = "c", priority: int = 5) -> PageHeaders:
+def page(
+    url: str = "http://a.test/p", depth: int = 0, crawl: str = "c", priority: int = 5, source: Source = "page"
+) -> PageHeaders:
     return PageHeaders(
         crawl=crawl, url=url, fingerprint=bytes(16), visit=1, shard=0, status=200, headers=[], start=0, first_byte=0,
-        end=NOW, depth=depth, priority=priority, traceparent="00-1-2-01",
+        end=NOW, depth=depth, priority=priority, source=source, traceparent="00-1-2-01",
     )  # fmt: skip
 
 
@@ -248,3 +250,114 @@ def test_the_smallest_depth_is_kept() -> None:
     emitted = Emitted(1000.0)
     emitted.add([("u", 3), ("u", 1), ("u", 2)], 0.0)
     assert emitted.depth("u") == 1
+
+
+# --- sitemaps
+
+RECRAWL = CrawlDefinition(id="c", recrawl=Recrawl())
+
+
+@pytest.mark.parametrize(("limit", "number"), [(None, 1), (1, 1), (0, 0)])
+def test_links_of_a_sitemap_are_one_step_away_however_many_indexes_led_to_it(limit: int | None, number: int) -> None:
+    turn = packer().turn(0.0)
+    definition = CrawlDefinition(id="c", depth=limit)
+    found, dropped = turn.add(page(depth=4, source="sitemap"), ["http://a.test/x"], definition)
+    assert (found, dropped) == (number, {} if number else {"depth": 1})
+    assert [parent.depth for _, pack in packs(turn) for parent in pack.parents] == [1] * number
+
+
+def dates(turn: Any) -> dict[str, int]:
+    return {url: date for _, pack in packs(turn) for url, date in zip(pack.urls, pack.lastmods, strict=True)}
+
+
+def test_dates_travel_with_their_links() -> None:
+    """Also in a pack with links of other pages, which have none."""
+    turn = packer(1).turn(0.0)
+    turn.add(page(), ["http://a.test/1"], RECRAWL)
+    turn.add(page(source="sitemap"), ["http://a.test/2", "http://a.test/3"], RECRAWL, {"http://a.test/3": 5})
+    turn.add(page(), ["http://a.test/4"], RECRAWL)
+    assert dates(turn) == {"http://a.test/1": 0, "http://a.test/2": 0, "http://a.test/3": 5, "http://a.test/4": 0}
+
+
+def test_without_a_recrawl_nobody_wants_dates() -> None:
+    turn = packer(1).turn(0.0)
+    turn.add(page(source="sitemap"), ["http://a.test/1"], ANY, {"http://a.test/1": 5})
+    assert [pack.lastmods for _, pack in packs(turn)] == [[]]
+
+
+def test_a_date_is_news_of_a_link_that_was_sent() -> None:
+    links = packer()
+    first = links.turn(0.0)
+    first.add(page(), ["http://a.test/x"], RECRAWL)
+    first.delivered(0.0)
+    again = links.turn(1.0)
+    again.add(page(source="sitemap"), ["http://a.test/x"], RECRAWL, {"http://a.test/x": 5})
+    assert dates(again) == {"http://a.test/x": 5}
+
+
+def test_packs_with_dates_keep_to_their_size() -> None:
+    turn = packer(1).turn(0.0)
+    found = [f"http://a.test/{n:0200}" for n in range(3 * PACK_ITEMS)]
+    turn.add(page(source="sitemap"), found, RECRAWL, dict.fromkeys(found, 1_767_225_600_000))
+    assert set(dates(turn)) == set(found)
+
+
+def candidates(turn: Any) -> list[tuple[int, Candidate]]:
+    found = []
+    for shard, data in turn.messages():
+        message = decode_inbox(data)
+        assert isinstance(message, Candidates)
+        assert len(data) <= PACK_BYTES
+        assert len(message.items) <= PACK_ITEMS
+        found += [(shard, item) for item in message.items]
+    return found
+
+
+def test_sitemaps_of_an_index_become_candidates_of_their_shards() -> None:
+    turn = packer().turn(0.0)
+    index = page("http://a.test/index.xml", depth=2, source="sitemap")
+    found = [f"http://h{n}.test/%7Es" for n in range(9)]
+    assert turn.add_sitemaps(index, found, ANY, {found[0]: 7}) == (9, {})
+    sent_ = candidates(turn)
+    assert {item.url for _, item in sent_} == set(found)
+    for shard, item in sent_:
+        assert shard == shard_of(urls.hostname(item.url), 4)
+        fingerprint = urls.fingerprint("c", urls.canonical(item.url))
+        assert item == Candidate(
+            url=item.url, fingerprint=fingerprint, crawl="c", depth=3, parent="http://a.test/index.xml",
+            source="sitemap", lastmod=7 if item.url == found[0] else 0,
+        )  # fmt: skip
+
+
+def test_many_sitemaps_go_out_in_portions() -> None:
+    turn = packer(1).turn(0.0)
+    long = [f"http://a.test/{n:01500}" for n in range(PACK_ITEMS)]
+    short = [f"http://a.test/{n}" for n in range(2 * PACK_ITEMS + 1)]
+    turn.add_sitemaps(page(source="sitemap"), [*long, *short], ANY, {})
+    assert len(candidates(turn)) == len(long) + len(short)
+
+
+@pytest.mark.parametrize(
+    ("definition", "depth", "rule"),
+    [
+        (None, 0, "crawl:unknown"),
+        (CrawlDefinition(id="c", state="ended"), 0, "crawl:ended"),
+        (CrawlDefinition(id="c", depth=0), 0, "depth"),
+        (ANY, MAX_NESTING, "sitemap:nested"),
+        (ANY, MAX_NESTING - 1, ""),
+        (CrawlDefinition(id="c", depth=1), MAX_NESTING - 1, ""),
+    ],
+)
+def test_sitemaps_may_be_kept_back(definition: CrawlDefinition | None, depth: int, rule: str) -> None:
+    turn = packer().turn(0.0)
+    found = ["http://a.test/1", "http://a.test/2"]
+    expected = (0, {rule: 2}) if rule else (2, {})
+    assert turn.add_sitemaps(page(depth=depth, source="sitemap"), found, definition, {}) == expected
+    assert len(candidates(turn)) == (0 if rule else 2)
+
+
+def test_a_sitemap_with_an_endless_url_is_kept_back() -> None:
+    turn = packer().turn(0.0)
+    long = "http://a.test/" + "x" * MAX_URL
+    assert turn.add_sitemaps(page(source="sitemap"), [long, "http://a.test/1"], ANY, {}) == (1, {"limit:url": 1})
+    assert turn.add_sitemaps(page(source="sitemap"), [], None, {}) == (0, {})

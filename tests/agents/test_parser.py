@@ -303,3 +303,42 @@ async def test_what_is_begun_is_marked(make: MakeRig, tmp_path: Path) -> None:
     heir = Mark(tmp_path / "run", "parser", SHARDS)
     assert heir.suspects == {1: 43}
     heir.close()
+
+
+async def test_a_sitemap_makes_links_and_no_record(make: MakeRig) -> None:
+    rig = await make()
+    body = b"<urlset><url><loc>http://a.test/x</loc></url><url/></urlset>"
+    await rig.run(body, url="http://a.test/map.xml", source="sitemap", depth=3)
+    assert (rig.delivery.records, rig.delivery.sent) == ([], ["http://a.test/x"])
+    (outcome,) = rig.delivery.outcomes
+    assert (outcome.links, outcome.dropped, outcome.failure) == (1, {"sitemap:entry": 1}, None)
+    assert outcome.content
+    assert [kind for kind, _ in rig.delivery.log] == ["links", "outcomes", "ack"]
+
+
+async def test_an_index_sends_its_sitemaps_before_its_outcome(make: MakeRig) -> None:
+    rig = await make()
+    body = b"<sitemapindex><sitemap><loc>http://b.test/1.xml</loc></sitemap></sitemapindex>"
+    await rig.run(body, url="http://a.test/map.xml", source="sitemap", depth=1)
+    assert [kind for kind, _ in rig.delivery.log] == ["candidates", "outcomes", "ack"]
+    ((_, message),) = rig.delivery.of("candidates")
+    (item,) = message.items
+    assert (item.url, item.source, item.depth, item.parent) == (
+        "http://b.test/1.xml", "sitemap", 2, "http://a.test/map.xml")  # fmt: skip
+    assert [outcome.links for outcome in rig.delivery.outcomes] == [1]
+
+
+async def test_an_error_page_is_no_sitemap(make: MakeRig) -> None:
+    rig = await make()
+    await rig.run(b"<!doctype html><a href=/x>Not found</a>", source="sitemap")
+    assert (rig.delivery.records, rig.delivery.sent) == ([], [])
+    assert [outcome.dropped for outcome in rig.delivery.outcomes] == [{"sitemap:none": 1}]
+
+
+async def test_a_feed_is_a_page_with_links(make: MakeRig) -> None:
+    rig = await make()
+    body = b"<rss><channel><item><link>http://a.test/x</link></item></channel></rss>"
+    await rig.run(body, headers=[("Content-Type", "application/rss+xml")])
+    (made,) = rig.delivery.records
+    assert (made.links, made.content_type, rig.delivery.sent) == (
+        ["http://a.test/x"], "application/rss+xml", ["http://a.test/x"])  # fmt: skip

@@ -6,8 +6,10 @@ from streams.frontier.end import EndWatch, result_of, seems_over
 from streams.messages import CrawlCounts, Progress
 
 
-def report(shard: int, position: int, *, open_: int = 0, activity: int = 3, epoch: int = 1, **rules: int) -> Progress:
-    counts = CrawlCounts(open=open_, activity=activity, exclusions=rules)
+def report(
+    shard: int, position: int, *, open_: int = 0, due: int = 0, activity: int = 3, epoch: int = 1, **rules: int
+) -> Progress:
+    counts = CrawlCounts(open=open_, due=due, activity=activity, exclusions=rules)
     return Progress(shard=shard, epoch=epoch, position=position, at=0, crawls={"c": counts})
 
 
@@ -34,6 +36,13 @@ def test_a_shard_that_has_not_read_to_the_end_delays_it() -> None:
 def test_an_open_url_delays_it() -> None:
     watch = EndWatch("c", 2)
     assert not any(watch.step(both(report(0, 10), report(1, 20, open_=1)), [10, 20]) for _ in range(10))
+
+
+def test_a_url_that_comes_back_delays_it() -> None:
+    """nothing-new-but-time."""
+    watch = EndWatch("c", 2)
+    assert not any(watch.step(both(report(0, 10), report(1, 20, due=1)), [10, 20]) for _ in range(10))
+    assert not seems_over("c", both(report(0, 10), report(1, 20, due=1)), 2)
 
 
 def test_activity_between_the_rounds_begins_anew() -> None:

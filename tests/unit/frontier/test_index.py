@@ -32,6 +32,17 @@ def with_(**fields) -> UrlRow:
         (with_(due=7), [(timed_entry(b"d", 7, FP), b"")], {b"crawl\0waiting": 1}),
         (with_(state=State.FETCHED, visited=8), [(timed_entry(b"f", 8, FP), b"")], {b"crawl\0fetched": 1}),
         (with_(state=State.DONE), [], {b"crawl\0done": 1}),
+        (with_(state=State.DONE, due=9), [(timed_entry(b"r", 9, FP), b"")], {b"crawl\0done": 1, b"crawl\0due": 1}),
+        (
+            with_(state=State.EXCLUDED, outcome="robots", due=9), [(timed_entry(b"r", 9, FP), b"")],
+            {b"crawl\0excluded": 1, b"crawl\0excluded:robots": 1, b"crawl\0due": 1},
+        ),
+        (with_(source="sitemap"), [(queue_entry(ROW), FP)], {b"crawl\0waiting": 1}),
+        (with_(state=State.DONE, source="sitemap"), [], {b"crawl\0done": 1, b"crawl\0done:sitemap": 1}),
+        (
+            with_(state=State.FETCHED, visited=8, source="sitemap"), [(timed_entry(b"f", 8, FP), b"")],
+            {b"crawl\0fetched": 1, b"crawl\0fetched:sitemap": 1},
+        ),
         (with_(state=State.REDIRECTED), [], {b"crawl\0redirected": 1}),
         (with_(state=State.FAILED, outcome="dns"), [], {b"crawl\0failed": 1, b"crawl\0failed:dns": 1}),
         (

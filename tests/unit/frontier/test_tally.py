@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from streams.frontier.rows import State, UrlRow
 from streams.frontier.tally import Tallies
 from streams.messages import CrawlCounts
 
 
-def row(state: State, outcome: str = "", crawl: str = "c") -> UrlRow:
-    return UrlRow(1, state, crawl, "http://h/", "h", 1, 0, 0, 5, 1, outcome=outcome)
+def row(state: State, outcome: str = "", crawl: str = "c", **fields: Any) -> UrlRow:
+    return UrlRow(1, state, crawl, "http://h/", "h", 1, 0, 0, 5, 1, outcome=outcome, **fields)
 
 
 ALL = [row(State.WAITING), row(State.FETCHED), row(State.FETCHED), row(State.DONE), row(State.FAILED, "dns"),
@@ -33,6 +35,27 @@ def test_a_changed_row_moves() -> None:
     assert tallies["c"].counts(0) == CrawlCounts(open=1)
 
 
+def test_sitemaps_are_no_pages() -> None:
+    tallies = Tallies()
+    for state in State:
+        tallies.move(None, row(state, source="sitemap"))
+    assert tallies["c"].pages == 0
+    assert tallies["c"].open == 2
+    counts = tallies["c"].counts(0)
+    assert (counts.done, counts.fetched, counts.sitemaps, tallies.unparsed) == (0, 0, 1, 1)
+    tallies.move(row(State.DONE, source="sitemap"), row(State.WAITING, source="sitemap"))
+    assert tallies["c"].counts(0).sitemaps == 0
+
+
+def test_what_comes_back_is_counted_while_it_waits_for_that() -> None:
+    tallies = Tallies()
+    tallies.move(None, row(State.DONE, due=9))
+    tallies.move(None, row(State.WAITING, due=9))  # a retry
+    assert tallies["c"].counts(0).due == 1
+    tallies.move(row(State.DONE, due=9), row(State.WAITING))
+    assert tallies["c"].counts(0).due == 0
+
+
 def test_crawls_are_counted_apart() -> None:
     tallies = Tallies()
     tallies.move(None, row(State.DONE, crawl="a"))
@@ -43,10 +66,14 @@ def test_crawls_are_counted_apart() -> None:
 
 def test_counters_of_the_store_give_the_same() -> None:
     counters = {b"c\0waiting": 1, b"c\0fetched": 2, b"c\0done": 1, b"c\0failed": 1, b"c\0failed:dns": 1,
-                b"c\0excluded": 1, b"c\0excluded:scope:host": 1, b"c\0redirected": 1, b"d\0done": 2}  # fmt: skip
+                b"c\0excluded": 1, b"c\0excluded:scope:host": 1, b"c\0redirected": 1, b"d\0done": 2,
+                b"e\0done": 7, b"e\0done:sitemap": 3, b"e\0fetched": 2, b"e\0fetched:sitemap": 1, b"e\0due": 5,
+                b"due\0done": 1}  # fmt: skip
     tallies = Tallies.from_counters(counters)
     assert tallies["c"].counts(4) == COUNTS
     assert tallies["d"].counts(0) == CrawlCounts(done=2)
+    assert tallies["e"].counts(0) == CrawlCounts(done=4, fetched=1, sitemaps=3, due=5, open=2)
+    assert tallies["due"].counts(0) == CrawlCounts(done=1)
 
 
 def test_what_lives_in_memory_is_told_too() -> None:

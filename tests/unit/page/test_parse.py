@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -180,3 +181,51 @@ MARKUP = st.sampled_from(
 @given(st.lists(MARKUP, max_size=30).map("".join))
 def test_any_markup(body: str) -> None:
     parse(body)
+
+
+# --- lists of URLs
+
+MAP = "<urlset><url><loc>/x</loc><lastmod>1970-01-02</lastmod></url><url><loc>/y</loc></url><url/></urlset>"
+INDEX = "<sitemapindex><sitemap><loc>/a.xml</loc><lastmod>1970-01-02</lastmod></sitemap></sitemapindex>"
+FEED = "<rss><item><link>/x</link></item><item><link>/y</link></item><item><link>/x</link></item></rss>"
+DAY = 24 * 3600 * 1000
+
+
+def as_sitemap(body: str, *headers: tuple[str, str], kind: str = "text/html") -> ParsedPage:
+    facts = msgspec.structs.replace(page("http://a.test/map.xml", *headers, kind=kind), source="sitemap")
+    return parse_page(facts, body.encode(), Joiner, LIMITS)
+
+
+def test_what_was_asked_for_as_a_sitemap_is_read_as_one() -> None:
+    """Whatever its type, and whatever it asks for as a page: sites keep their sitemaps out of search engines so."""
+    found = as_sitemap(MAP, ("X-Robots-Tag", "noindex, nofollow"))
+    assert (found.links, found.sitemaps) == (["http://a.test/x", "http://a.test/y"], [])
+    assert (found.lastmods, found.dropped) == ({"http://a.test/x": DAY}, {"sitemap:entry": 1})
+    index = as_sitemap(INDEX, kind="text/plain")
+    assert (index.links, index.sitemaps, index.lastmods) == ([], ["http://a.test/a.xml"], {"http://a.test/a.xml": DAY})
+    assert as_sitemap("http://a.test/x", kind="text/plain").links == ["http://a.test/x"]
+    assert len({found.content, index.content, b""}) == 3
+
+
+@pytest.mark.parametrize("body", ["<a href=/x>", "{}", "", "<svg/>"])
+def test_what_is_none_has_no_links(body: str) -> None:
+    assert (as_sitemap(body).links, as_sitemap(body).dropped) == ([], {"sitemap:none": 1})
+
+
+@pytest.mark.parametrize("kind", ["application/rss+xml", "application/xml", "text/html", "text/plain", ""])
+def test_a_page_that_begins_like_a_list_is_read_as_one(kind: str) -> None:
+    assert parse(FEED, kind=kind).links == ["http://a.test/x", "http://a.test/y"]
+    assert parse(INDEX, kind=kind).links == ["http://a.test/a.xml"]
+    assert not parse(INDEX, kind=kind).sitemaps
+
+
+def test_a_page_of_urls_in_plain_text_is_none() -> None:
+    assert not parse("http://a.test/x", kind="text/plain").links
+
+
+def test_such_a_page_is_a_page_in_all_other_ways() -> None:
+    kept_back = parse(FEED, ("X-Robots-Tag", "nofollow"))
+    assert (kept_back.links, kept_back.dropped) == ([], {"nofollow:page": 2})
+    assert parse(FEED, ("X-Robots-Tag", "noindex")).noindex
+    few = parse(FEED, limits=Limits(text=1, links=1))
+    assert (few.links, few.dropped) == (["http://a.test/x"], {"limit:links": 1})
