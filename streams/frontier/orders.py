@@ -24,7 +24,7 @@ def page_order(
         headers=with_own(values.headers, row.headers), meta=row.meta, delay=limits.delay,
         parallelism=limits.parallelism, random_delay=limits.random_delay, rules=values.version, rule=values.rule,
         robots=robots, user_agent=values.user_agent, max_body=values.max_body, timeout=values.timeout,
-        accept=values.accept, source=row.source,
+        accept=values.accept if row.source == "page" else (), source=row.source,
         etag=row.etag if conditional else "", last_modified=row.last_modified if conditional else "", released=now,
         traceparent=traceparent(row, key),
     )  # fmt: skip
