@@ -23,6 +23,7 @@ from streams.definitions import CrawlDefinition
 from streams.errors import MessageError, NewerSchemaError
 from streams.messages import FetchOrder, FetchOutcome
 from streams.policy.dispatch import Begin, Dispatcher, Waiting
+from streams.policy.limits import RuleBook
 from streams.policy.politeness import FOREVER, Limits
 from streams.policy.urls import parse
 from streams.topics import FETCHES, INBOX, PAGES, Topic
@@ -45,6 +46,10 @@ BACKLOG: Final = 2000
 LOOK: Final = 1.0
 """Seconds between two looks at whether the group still confirms us."""
 
+REASK: Final = 1.0
+"""Seconds after which the frontier may order again what the newest rules forbid now: it knows them by then, too."""
+
+_REASKED: Final = frozenset({"window", "robots"})
 _HEADERS: Final = 256 * 1024  # bytes of a page's message that are kept free for its facts
 _DRAIN_SHARE: Final = 0.5  # of the grace for requests that run
 
@@ -71,6 +76,7 @@ class FetcherStage:
         self._wall = WallClock()
         self._jobs: dict[Key, Job] = {}
         self._recent = Recent()
+        self._book = RuleBook()
         self._dispatcher: Dispatcher[Job] = Dispatcher(self._rules)
         self._open = 0
         self._owned = asyncio.Event()
@@ -209,17 +215,18 @@ class FetcherStage:
 
     def _rules(self, job: Job) -> Limits | str:
         """The newest rules that are known: the strictest of the order's and its crawl's as it is now."""
-        order = job.order
-        definition = self._broadcast.crawls.get(order.crawl)
-        delay, parallelism = order.delay, order.parallelism
-        if definition is not None:
-            if definition.state in ("paused", "ended"):
-                return definition.state
-            delay = max(delay, definition.delay)
-            parallelism = min(parallelism, definition.parallelism)
-        limits = Limits(delay, max(1, parallelism))
-        job.limits = limits
-        return limits
+        definition = self._broadcast.crawls.get(job.order.crawl)
+        if definition is not None and definition.state in ("paused", "ended"):
+            return definition.state
+        released = job.order.rules
+        job.obey(definition, self._book)
+        values = job.values
+        if values is not None and definition is not None:
+            if not values.opening(self._wall.ms(now())).open:
+                return "window"
+            if definition.version > released and values.robots and not job.order.robots and job.order.kind == "page":
+                return "robots"
+        return job.limits
 
     # ---- the wire
 
@@ -258,7 +265,7 @@ class FetcherStage:
                 step.item.on_wire = True
                 step.item.task = asyncio.create_task(self._run(step.item, step.ticket), name="fetch")
             else:
-                self._give_back(step.item, step.reason, step.until)
+                self._give_back(step.item, step.reason, now() + REASK if step.reason in _REASKED else step.until)
         self._set_timer(self._dispatcher.wake_at())
 
     def _set_timer(self, mark: float) -> None:
@@ -325,7 +332,7 @@ class FetcherStage:
 
     def _sent(self, job: Job, ticket: int, at: float) -> None:
         job.holding.clock.sent(ticket, at)
-        if job.limits.delay:  # only then somebody waits for this
+        if job.limits.spaced:  # only then somebody waits for this
             self._dispatcher.look_at(job.order.host)
             self._look()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from agents.io.http import Request, now
 from streams.messages import FetchOutcome, FetchResult, PageHeaders, WireRequest
 from streams.policy import robots
+from streams.policy.limits import strictest, with_own
 from streams.policy.politeness import Limits
 from streams.policy.retry import parse_retry_after
 
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from agents.delivery import Slot
     from agents.holdings import Holding
     from agents.io.http import Answer, Exchange
+    from streams.definitions import CrawlDefinition
     from streams.messages import FetchOrder, RequestKind
+    from streams.policy.limits import Effective, RuleBook
 
 REMEMBER: Final = 60.0
 """Seconds for which an outcome is given again to a repeated order."""
@@ -57,8 +61,9 @@ class WallClock:
 class Job:
     """One order being worked on, for everyone who waits for its outcome.
 
-    `url` and `kind`: of its next request on the wire. `limits`: under which it started. `repeated`: its one repetition
-    after a broken kept-alive connection is used up. `on_wire`: its request has not ended.
+    `url` and `kind`: of its next request on the wire. `limits`: under which it starts. `values`: of its rule in
+    `definition`, the newest that was known when it was last looked at. `repeated`: its one repetition after a broken
+    kept-alive connection is used up. `on_wire`: its request has not ended.
     """
 
     order: FetchOrder
@@ -69,11 +74,32 @@ class Job:
     url: str
     kind: RequestKind
     limits: Limits = field(default_factory=Limits)
+    ruled: bool = False
+    definition: CrawlDefinition | None = None
+    values: Effective | None = None
     hops: int = 0
     repeated: bool = False
     on_wire: bool = False
     requests: list[WireRequest] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
+
+    def obey(self, definition: CrawlDefinition | None, book: RuleBook) -> None:
+        """Take over the newest rules. Of its own and theirs the stricter limits hold: the order's keep other crawls'.
+
+        The gap after it gets a share of the random delay that is drawn once.
+        """
+        if self.ruled and definition is self.definition:
+            return
+        self.ruled = True
+        order = self.order
+        own = Limits(order.delay, max(1, order.parallelism), order.random_delay)
+        self.definition = definition
+        self.values = book.of(definition).for_url(self.url) if definition is not None else None
+        if definition is not None and self.values is not None:
+            own = strictest([own, self.values.limits])
+            if definition.version > order.rules:
+                self.order = renewed(order, self.values)
+        self.limits = replace(own, jitter=random.random())  # noqa: S311 - spreads requests, guards nothing
 
     def note(self, exchange: Exchange, answer: Answer | None, wall: WallClock, fetcher: str) -> None:
         """Add a request that went out on the wire to what the outcome reports; `answer` None: it was aborted."""
@@ -120,6 +146,19 @@ class Recent:
             self._outcomes.pop(self._expiry.popleft()[1], None)
 
 
+def renewed(order: FetchOrder, values: Effective) -> FetchOrder:
+    """An order by newer rules than it was released under: as they are at the moment of connecting."""
+    if order.kind == "robots":
+        return msgspec.structs.replace(
+            order, rules=values.version, rule=values.rule, user_agent=values.user_agent, timeout=values.timeout
+        )
+    return msgspec.structs.replace(
+        order, rules=values.version, rule=values.rule, user_agent=values.user_agent, timeout=values.timeout,
+        headers=with_own(values.headers, order.headers), max_body=values.max_body,
+        accept=values.accept if order.source == "page" else (),
+    )  # fmt: skip
+
+
 def request_of(job: Job, max_body: int, most: int) -> Request:
     """The next request of a job. `max_body` where its crawl sets no limit, but never more than `most`."""
     order = job.order
@@ -128,12 +167,14 @@ def request_of(job: Job, max_body: int, most: int) -> Request:
         headers["User-Agent"] = order.user_agent
     if order.kind == "robots":
         # One byte more than is read, so that a longer file is known to be longer.
-        return Request(job.url, robots.SIZE_LIMIT + 1, headers)
+        return Request(job.url, robots.SIZE_LIMIT + 1, headers, order.timeout)
+    if order.accept and not any(name.lower() == "accept" for name in headers):
+        headers["Accept"] = ", ".join(order.accept)
     if order.etag:
         headers["If-None-Match"] = order.etag
     if order.last_modified:
         headers["If-Modified-Since"] = order.last_modified
-    return Request(job.url, min(order.max_body or max_body, most), headers)
+    return Request(job.url, min(order.max_body or max_body, most), headers, order.timeout, order.accept)
 
 
 def retry_after(answer: Answer, at: int) -> float | None:

@@ -71,6 +71,10 @@ class Results:
                 elapsed=answer.end - answer.start,
                 **validators(answer),
             )
+        if verdict.result == "excluded":
+            return outcome_of(job, "excluded", status=answer.status, reason=verdict.reason,
+                              evidence={"content_type": answer.refused},
+                              elapsed=answer.end - answer.start)  # fmt: skip
         if verdict.result == "unchanged":
             newer = {name: value for name, value in validators(answer).items() if value}
             kept = {"etag": order.etag, "last_modified": order.last_modified, **newer}
@@ -80,6 +84,8 @@ class Results:
     def _verdict(self, job: Job, answer: Answer) -> Verdict:
         if answer.failure is not None:
             return Verdict("failed", answer.failure, answer.reason)
+        if answer.refused:
+            return Verdict("excluded", reason=f"accept:{job.order.rule}")
         if 200 <= answer.status < 300:
             return FETCHED
         conditional = bool(job.order.etag or job.order.last_modified)

@@ -32,7 +32,7 @@ FailureClass = Literal[
     "host_unreachable", "parser", "unreadable",
 ]  # fmt: skip
 TruncationReason = Literal["length", "time", "disconnect", "decode", "protocol"]
-FetchResult = Literal["fetched", "unchanged", "failed", "redirected", "deferred"]
+FetchResult = Literal["fetched", "unchanged", "failed", "redirected", "deferred", "excluded"]
 OrderKind = Literal["page", "robots"]
 RequestKind = Literal["page", "robots", "redirect", "retry"]
 Source = Literal["page", "sitemap"]
@@ -169,7 +169,7 @@ class FetchOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     result: FetchResult
     status: int = 0
     failure: FailureClass | None = None
-    reason: str = ""
+    reason: str = ""  # excluded: id of the rule
     evidence: dict[str, str] = {}
     location: str = ""  # redirected: the target, resolved, as it goes on the wire
     retry_after: float | None = None

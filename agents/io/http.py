@@ -28,6 +28,7 @@ from yarl import URL
 from agents.io.addresses import AddressRefused, Dial, GuardedConnector, Lookup, NameResolver, open_socket, parse_route
 from agents.io.bodies import WITHOUT_BODY, Body, Budget, Holder
 from streams.page.decoding import ACCEPT_ENCODING
+from streams.policy.answers import not_accepted
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
@@ -87,11 +88,17 @@ class Exchange(Holder):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A GET. `max_body`: decoded bytes to keep of a 2xx body; other bodies are read past."""
+    """A GET. `max_body`: decoded bytes to keep of a 2xx body; other bodies are read past.
+
+    `timeout`: seconds for all of it, first byte included; 0: the settings'. `accept`: media types whose bodies are
+    kept; empty: all.
+    """
 
     url: str
     max_body: int
     headers: Mapping[str, str] = field(default_factory=dict)
+    timeout: float = 0.0
+    accept: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -99,7 +106,7 @@ class Answer:
     """What came of a request: a status with headers, or a failure without. A body may be there only in part.
 
     `fields` finds a field by its name in any case, of several lines the first; bytes that are not UTF-8 are surrogates.
-    `received`: bytes of the body that came over the wire.
+    `received`: bytes of the body that came over the wire. `refused`: its media type, if the request did not take it.
     """
 
     status: int = 0
@@ -115,6 +122,7 @@ class Answer:
     end: float = 0.0
     address: str = ""
     received: int = 0
+    refused: str = ""
 
     @property
     def headers(self) -> list[tuple[str, str]]:
@@ -257,16 +265,20 @@ class HttpClient:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             middlewares=(_never_resend,),
-            timeout=ClientTimeout(
-                total=settings.total_timeout,
-                connect=settings.connect_timeout,
-                sock_connect=settings.connect_timeout,
-                sock_read=settings.first_byte_timeout,
-                ceil_threshold=60.0,
-            ),
             max_line_size=settings.max_header,
             max_field_size=settings.max_header // 2,
             max_headers=HEADER_FIELDS,
+        )
+
+    def _limits(self, request: Request) -> ClientTimeout:
+        settings, total = self._settings, request.timeout
+        connect = min(settings.connect_timeout, total or settings.connect_timeout)
+        return ClientTimeout(
+            total=total or settings.total_timeout,
+            connect=connect,
+            sock_connect=connect,
+            sock_read=total or settings.first_byte_timeout,
+            ceil_threshold=60.0,
         )
 
     async def close(self) -> None:
@@ -289,9 +301,8 @@ class HttpClient:
         _current.set(exchange)
         exchange.start = now()
         try:
-            response = await self._session.get(
-                URL(request.url, encoded=True), headers=_sendable(request.headers), allow_redirects=False
-            )
+            url, headers, limits = URL(request.url, encoded=True), _sendable(request.headers), self._limits(request)
+            response = await self._session.get(url, headers=headers, allow_redirects=False, timeout=limits)
         except _Withdrawn:
             return None
         except (ClientError, OSError, TimeoutError, ValueError) as error:
@@ -325,6 +336,9 @@ class HttpClient:
             answer.failure, answer.reason = "protocol", f"response head of {size} bytes"
             return answer
         wanted = 200 <= response.status < 300
+        if wanted:
+            answer.refused = not_accepted(request.accept, response.headers.getall("Content-Type", ()))
+            wanted = not answer.refused
         coding = ", ".join(response.headers.getall("Content-Encoding", ())) if wanted else ""
         body = Body(coding, request.max_body if wanted else DRAIN, self._settings)
         fault = await self._receive(exchange, response, body)

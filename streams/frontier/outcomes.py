@@ -45,6 +45,9 @@ def fetched(
         _finish(turn, outcome.fingerprint, kept, status=304)
     elif outcome.result == "redirected":
         _redirected(turn, outcome, row, crawl, politeness)
+    elif outcome.result == "excluded" and row.state is State.WAITING:
+        turn.put(outcome.fingerprint, replace(row, state=State.EXCLUDED, outcome=outcome.reason, status=outcome.status,
+                                              visited=turn.now, due=0))  # fmt: skip
     elif outcome.result == "failed" and row.state is State.WAITING and outcome.attempt == row.attempt:
         evidence: dict[str, str | int] = {**outcome.evidence}
         if outcome.status:

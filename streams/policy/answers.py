@@ -31,6 +31,18 @@ FETCHED: Final = Verdict("fetched")
 UNCHANGED: Final = Verdict("unchanged")
 
 
+def not_accepted(accept: Sequence[str], lines: Sequence[str]) -> str:
+    """The media type of a response that is none of those taken, "" if it is one or says nothing.
+
+    `accept`: `text/html`, or `text/*` for all of a kind; empty: everything. `lines`: of Content-Type.
+    """
+    if not accept or not lines:
+        return ""
+    found = lines[-1].partition(";")[0].strip().lower()
+    taken = {each.lower() for each in accept}
+    return "" if not found or taken & {found, f"{found.partition('/')[0]}/*", "*/*"} else found
+
+
 def judge(url: str, status: int, locations: Sequence[bytes], *, conditional: bool) -> Verdict:
     """The verdict on `status` for a request to `url`; `locations`: its Location lines, bytes as received.
 

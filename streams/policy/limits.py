@@ -191,12 +191,6 @@ def strictest(limits: Iterable[Limits]) -> Limits:
     )
 
 
-def accepts(accept: Iterable[str], media_type: str) -> bool:
-    """Whether a media type (`text/html`, lower case, no parameters) is one of those taken; `text/*`: all of a kind."""
-    kind = media_type.partition("/")[0]
-    return any(each.lower() in (media_type, f"{kind}/*", "*/*") for each in accept)
-
-
 def with_own(headers: dict[str, str], own: dict[str, str]) -> dict[str, str]:
     """A rule's request headers, except where the seed brings its `own`. Names are the same in any case."""
     if not headers or not own:

@@ -24,7 +24,7 @@ class Crawls:
     crawls: dict[str, CrawlDefinition] = field(default_factory=dict)
 
     def define(self, **facts: Any) -> None:
-        facts = {"id": "c", "delay": 0.0, "parallelism": 32, **facts}
+        facts = {"id": "c", "delay": 0.0, "parallelism": 32, "robots": False, **facts}
         self.crawls[facts["id"]] = CrawlDefinition(**facts)
 
 
@@ -77,7 +77,7 @@ def page(path: str, host: str = "a.test", **response: Any) -> dict[str, Any]:
 def order(url: str, **facts: Any) -> FetchOrder:
     defaults: dict[str, Any] = {
         "crawl": "c", "url": url, "fingerprint": fingerprint("c", url), "host": hostname(url), "shard": 3, "epoch": 7,
-        "visit": 1, "attempt": 0, "parallelism": 32,
+        "visit": 1, "attempt": 0, "parallelism": 32, "rules": 1,
     }  # fmt: skip
     return FetchOrder(**{**defaults, **facts})
 

@@ -10,7 +10,7 @@ from streams import messages as m
 from streams.definitions import Keys
 from streams.frontier.outcomes import jitter
 from streams.frontier.rows import State
-from tests.unit.frontier.rig import START, Rig, answer, crawl, failed, key, links, parsed, seed, seeds
+from tests.unit.frontier.rig import START, Rig, answer, crawl, failed, given, key, links, parsed, seed, seeds
 
 URL = "http://h.example/page"
 PARSER: m.FailureClass = "parser"
@@ -315,3 +315,17 @@ def test_a_fetched_outcome_without_a_page_loses_nothing() -> None:
     (again,) = [*rig.turn(answer(order, page=None)), *rig.settle()]
     assert rig.state(URL) is State.WAITING
     assert again.url == URL
+
+
+def test_what_the_fetcher_excludes_ends_its_visit_without_a_failure_and_without_another_try() -> None:
+    rig, order = started()
+    excluded = answer(order, "excluded", reason="accept:html", status=200)
+    assert given(rig, excluded) == []
+    row = rig.row(URL)
+    assert (row.state, row.outcome, row.status, row.visited) == (State.EXCLUDED, "accept:html", 200, rig.now)
+    assert rig.failures == []
+    given(rig, excluded)  # a replay
+    assert rig.row(URL) == row
+    assert rig.shard.progress(0).crawls["c"].exclusions == {"accept:html": 1}
+    (again,) = given(rig, seeds(seed(URL, refetch=True)))
+    assert again.visit == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.policy.answers import FETCHED, UNCHANGED, judge
+from streams.policy.answers import FETCHED, UNCHANGED, judge, not_accepted
 
 URL = "http://a.test/dir/page?q"
 
@@ -65,3 +65,22 @@ def test_a_redirect_that_leads_nowhere_is_a_failure_of_its_kind(locations, failu
 
 def test_the_same_location_twice_is_one_location():
     assert judge(URL, 302, [b"/x", b"/x"], conditional=False).location == "http://a.test/x"
+
+
+@pytest.mark.parametrize(
+    ("accept", "lines", "found"),
+    [
+        ((), ["image/png"], ""),
+        (("text/html",), ["text/html; charset=utf-8"], ""),
+        (("Text/HTML",), ["TEXT/html"], ""),
+        (("text/*", "image/png"), ["text/csv"], ""),
+        (("text/*", "image/png"), ["image/png"], ""),
+        (("text/*", "image/png"), ["Image/GIF;q=1"], "image/gif"),
+        (("*/*",), ["image/gif"], ""),
+        (("text/html",), [], ""),  # nothing is said: the body decides what it is
+        (("text/html",), [" "], ""),
+        (("text/html",), ["text/html", "application/pdf"], "application/pdf"),
+    ],
+)
+def test_media_types_that_are_not_taken(accept: tuple[str, ...], lines: list[str], found: str) -> None:
+    assert not_accepted(accept, lines) == found

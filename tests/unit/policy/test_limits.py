@@ -6,7 +6,7 @@ import pytest
 
 from streams.definitions import CrawlDefinition, LimitRule, Recrawl
 from streams.errors import UsageError
-from streams.policy.limits import LimitRules, RuleBook, accepts, check_rule, strictest
+from streams.policy.limits import LimitRules, RuleBook, check_rule, strictest
 from streams.policy.politeness import Limits
 from streams.policy.urls import PolitenessMode
 
@@ -184,19 +184,3 @@ def test_hosts_are_forgotten_when_they_are_many(monkeypatch: pytest.MonkeyPatch)
 def test_the_strictest_of_several_limits() -> None:
     assert strictest([Limits(1.0, 4, 0.5), Limits(2.0, 8)]) == Limits(2.0, 4, 0.5)
     assert strictest([]) == Limits(0.0, 1)
-
-
-@pytest.mark.parametrize(
-    ("accept", "media_type", "taken"),
-    [
-        (("text/html",), "text/html", True),
-        (("Text/HTML",), "text/html", True),
-        (("text/*",), "text/csv", True),
-        (("text/*", "image/png"), "image/png", True),
-        (("text/*",), "image/png", False),
-        (("*/*",), "image/png", True),
-        (("text/html",), "", False),
-    ],
-)
-def test_accepted_media_types(accept: tuple[str, ...], media_type: str, taken: bool) -> None:
-    assert accepts(accept, media_type) == taken

@@ -1,0 +1,129 @@
+"""The fetcher and limit rules: the newest that are known when a request is about to go out."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from agents.io.http import now
+from streams.definitions import LimitRule
+from tests.servers.hostile import Seen
+from tests.unit.agents.stand import A, B, many, order, page, stand
+from tests.unit.policy.test_windows import ms
+
+PDF = [["Content-Type", "application/pdf"]]
+
+
+def sent(request: Seen) -> dict[str, str]:
+    """Request headers by lower-case name; each comes once."""
+    headers = {name.lower(): value for name, value in request.headers}
+    assert len(headers) == len(request.headers)
+    return headers
+
+
+def one(**values: Any) -> tuple[LimitRule, ...]:
+    return (LimitRule(id="new", domain="a.test", **values),)
+
+
+async def test_a_rule_that_is_newer_than_the_order_holds() -> None:
+    async with stand(many(3)) as it:
+        it.crawls.define(version=5, limits=one(delay=0.2))
+        outcomes = await it.fetch(*(order(f"http://a.test/p{number}", rules=4) for number in range(3)))
+        assert all(after.at - before.at >= 0.2 for before, after in pairwise(it.server.seen))
+        assert {outcome.rules for outcome in outcomes} == {5}
+
+
+async def test_the_order_counts_where_it_is_stricter_or_newer() -> None:
+    async with stand(many(3)) as it:
+        it.crawls.define(version=5, limits=one(user_agent="old/1"))
+        orders = [order(f"http://a.test/p{n}", rules=6, delay=0.2, user_agent="order/1") for n in range(3)]
+        outcomes = await it.fetch(*orders)
+        assert all(after.at - before.at >= 0.2 for before, after in pairwise(it.server.seen))
+        assert {sent(request)["user-agent"] for request in it.server.seen} == {"order/1"}
+        assert {outcome.rules for outcome in outcomes} == {6}
+
+
+async def test_a_random_delay_is_added_to_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agents.jobs.random.random", lambda: 0.5)
+    async with stand(many(3)) as it:
+        await it.fetch(*(order(f"http://a.test/p{n}", delay=0.1, random_delay=0.4) for n in range(3)))
+        assert all(0.3 <= after.at - before.at < 0.5 for before, after in pairwise(it.server.seen))
+
+
+async def test_newer_rules_renew_what_is_sent() -> None:
+    async with stand([page("/a")], max_body=100) as it:
+        it.crawls.define(version=2, limits=one(user_agent="new/1", headers={"A": "rule", "B": "rule"}, max_body=4))
+        (outcome,) = await it.fetch(order(A, user_agent="old/1", headers={"a": "seed"}))
+        (request,) = it.server.seen
+        assert [sent(request)[name] for name in ("user-agent", "a", "b")] == ["new/1", "seed", "rule"]
+        ((facts, body),) = it.delivery.pages()
+        assert (len(body), facts.truncated, facts.rules, outcome.rules) == (4, "length", 2, 2)
+
+
+@pytest.mark.parametrize(("time", "reason"), [("2026-12-05 12:00", "window"), ("2026-12-04 12:00", "")])
+async def test_orders_outside_of_their_time_window_go_back(
+    time: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stand([page("/a")]) as it:
+        monkeypatch.setattr(it.stage._wall, "ms", lambda _: ms(time))
+        it.crawls.define(limits=one(windows=("Mon-Fri 09:00-17:00",)))
+        (outcome,) = await it.fetch(order(A, rules=1))
+        assert (outcome.result, outcome.reason) == (("deferred", reason) if reason else ("fetched", ""))
+        assert outcome.retry_after == (pytest.approx(1.0, abs=0.1) if reason else None)
+        assert len(it.server.seen) == (not reason)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"rules": 1}, "robots"),
+        ({"rules": 2}, ""),  # the frontier knew: another rule may have let it go
+        ({"rules": 1, "robots": "v"}, ""),
+        ({"rules": 1, "kind": "robots", "parent": "http://a.test"}, ""),
+    ],
+)
+async def test_an_order_that_ignores_robots_goes_back_when_the_rules_obey_it_now(facts: Any, reason: str) -> None:
+    async with stand([page("/a")]) as it:
+        it.crawls.define(version=2, limits=one(robots=True))
+        (outcome,) = await it.fetch(order(A, **facts))
+        assert outcome.reason == reason
+        assert len(it.server.seen) == (not reason)
+
+
+async def test_a_rule_has_a_time_limit_of_its_own() -> None:
+    async with stand([page("/a", delay_ms=1500), page("/b", delay_ms=900)], total_timeout=0.5) as it:
+        began = now()
+        (short,) = await it.fetch(order(A, timeout=0.3))
+        assert (short.failure, now() - began < 1.0) == ("timeout", True)
+        await it.give(order(B, timeout=5.0))
+        _, long = await it.delivery.until(2)
+        assert long.result == "fetched"
+
+
+async def test_a_media_type_that_is_not_taken_is_excluded_and_its_body_not_kept() -> None:
+    routes = [page("/a", headers=PDF), page("/b", headers=PDF, body={"endless": "x" * 1000})]
+    async with stand(routes) as it:
+        asked = order(A, accept=("text/html", "text/*"), rule="html"), order(B, accept=("text/html",), rule="html")
+        outcomes = await it.fetch(*asked)
+        for outcome in outcomes:
+            assert (outcome.result, outcome.reason, outcome.failure) == ("excluded", "accept:html", None)
+            assert (outcome.status, outcome.evidence) == (200, {"content_type": "application/pdf"})
+            assert len(outcome.requests) == 1
+        assert it.delivery.pages() == []
+        assert sent(it.server.seen[0])["accept"] == "text/html, text/*"
+        assert it.delivery.acked == {0: 2}
+
+
+async def test_an_error_is_an_error_whatever_its_media_type_and_a_taken_one_is_kept() -> None:
+    async with stand([page("/a", status=404, headers=PDF), page("/b")]) as it:
+        outcomes = {o.url: o for o in await it.fetch(order(A, accept=("text/*",)), order(B, accept=("text/*",)))}
+        assert (outcomes[A].result, outcomes[A].failure) == ("failed", "http_status")
+        assert outcomes[B].result == "fetched"
+
+
+async def test_the_seeds_own_accept_header_is_sent() -> None:
+    async with stand([page("/a")]) as it:
+        await it.fetch(order(A, accept=("text/*",), headers={"accept": "text/plain"}))
+        assert sent(it.server.seen[0])["accept"] == "text/plain"
