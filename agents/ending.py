@@ -80,7 +80,7 @@ class Ending:
     async def _announce(self, crawl: CrawlDefinition) -> None:
         result = result_of(crawl.id, self._broadcast.board.values())
         ended = msgspec.structs.replace(
-            crawl, version=crawl.version + 1, state="ended", ended=self._clock.now(), result=result
+            crawl, version=crawl.version + 1, by="frontier", state="ended", ended=self._clock.now(), result=result
         )
         if await publish(self._broadcast.crawls, ended, self._send, self._broadcast.catch_up):
             log.info("crawl %s ended: %s", crawl.id, result)

@@ -139,6 +139,7 @@ class CrawlDefinition(Message, frozen=True, kw_only=True, omit_defaults=True):
     recrawl: Recrawl | None = None
     traps: Traps = Traps()
     seal: dict[int, int] | None = None  # end offsets of `urls` by partition: the last seeds stand before them
+    by: str = ""  # who wrote this version, for people
     created: int = 0
     ended: int = 0
     result: Result = ""

@@ -18,6 +18,7 @@ class Exit(IntEnum):
     ENVIRONMENT = 3
     LIMIT = 4
     BROKEN = 5
+    CONFLICT = 6
     INTERRUPTED = 130
 
 
@@ -39,6 +40,12 @@ class UsageError(FykeError):
     """The command was called with arguments that do not fit together."""
 
     exit_code = Exit.USAGE
+
+
+class ConflictError(FykeError):
+    """Somebody else's change came first: nothing was changed."""
+
+    exit_code = Exit.CONFLICT
 
 
 class EnvironmentFault(FykeError):

@@ -317,6 +317,7 @@ class _Kafka:
     async def update(self, name: str, **changes: object) -> bool:
         """Publish the next version of a definition."""
         known = self.broadcast.crawls[name]
+        changes = {"by": "fyke crawl", **changes}
         return await self.publish(msgspec.structs.replace(known, version=known.version + 1, **changes))
 
     async def begin_export(self, name: str) -> None:

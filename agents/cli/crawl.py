@@ -31,9 +31,8 @@ _in_process = click.option(
 @click.option(
     "--scope",
     type=click.Choice(["host", "domain", "prefix", "any"]),
-    default="host",
-    show_default=True,
-    help="Follow links on the same host, in the same registrable domain, below the same folder, or all.",
+    help="Follow links on the same host, in the same registrable domain, below the same folder, or all.  "
+    "[default: host]",
 )
 @click.option("--depth", type=click.IntRange(0), metavar="N", help="Follow links N clicks deep.  [default: no limit]")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop after N pages.  [default: no limit]")
@@ -49,6 +48,8 @@ _in_process = click.option(
     metavar="N",
     help="Requests to a host at the same time.  [default: 2; loopback: 32]",
 )
+@click.option("--rules", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Rules, budgets and all else a definition says (docs/rules.md); options win.")  # fmt: skip
 @click.option(
     "--workers",
     type=click.IntRange(1),
@@ -64,7 +65,7 @@ _in_process = click.option(
 @click.option("--demo", is_flag=True, help="Crawl a small site that this command serves on loopback.")  # fmt: skip
 def crawl(
     seeds: tuple[str, ...], out: Path | None, state: Path | None, kafka: str | None, allow_private: bool | None,
-    connect_to: tuple[str, ...], **asked: Any,
+    connect_to: tuple[str, ...], rules: Path | None, **asked: Any,
 ) -> None:  # fmt: skip
     """Crawl from the given URLs. robots.txt is obeyed. Ctrl-C stops it; `fyke resume` goes on.
 
@@ -75,6 +76,10 @@ def crawl(
         raise UsageError("--demo brings its own URL" if seeds else "no URL given", "fyke crawl URL…, or --demo")
     settings = settings_of(state=state, kafka=kafka, allow_private=allow_private, connect_to=connect_to)
     asked["in_process"] = bool(asked["in_process"])
+    if rules is not None:
+        from agents.cli.rulefile import load_rules
+
+        asked["rules"] = load_rules(rules, new=True)
     _exit(_loop(_begin(asked, seeds, settings, out)), out)
 
 

@@ -12,7 +12,7 @@ import click
 
 import agents
 import streams
-from agents.cli import admin, audit, crawl, inspect, seed, worker
+from agents.cli import admin, audit, crawl, inspect, rules, seed, worker
 from streams.errors import Exit, FykeError
 
 
@@ -62,8 +62,8 @@ def cli() -> None:
 
 
 for _command in (
-    crawl.crawl, crawl.resume, seed.seed, inspect.status, worker.worker, admin.broker, admin.topics, admin.clean,
-    inspect.schema, inspect.config, audit.audit,
+    crawl.crawl, crawl.resume, seed.seed, rules.rules, inspect.status, worker.worker, admin.broker, admin.topics,
+    admin.clean, inspect.schema, inspect.config, audit.audit,
 ):  # fmt: skip
     cli.add_command(_command)
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
 
 from agents.cli.configuration import override
 from agents.cli.outputs import Plan, check_name, default_name
@@ -15,13 +19,14 @@ from streams.settings import Settings
 
 _POLITE = (0.5, 2)  # delay in seconds, parallelism
 _OWN_MACHINE = (0.0, 32)
+_RULED = ("depth", "limit", "delay", "parallelism")  # options that a rule file may say, too
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The options of `fyke crawl`; None where the default depends on the seeds."""
+    """The options of `fyke crawl`; None where the rule file or the seeds decide. `rules`: what the file says."""
 
-    scope: ScopeMode = "host"
+    scope: ScopeMode | None = None
     depth: int | None = None
     limit: int | None = None
     delay: float | None = None
@@ -30,6 +35,7 @@ class Asked:
     in_process: bool = False
     name: str | None = None
     demo: bool = False
+    rules: Mapping[str, Any] = field(default_factory=dict)
 
 
 def plan_crawl(asked: Asked, seeds: tuple[str, ...], settings: Settings) -> tuple[Plan, Settings, list[str]]:
@@ -52,14 +58,11 @@ def plan_crawl(asked: Asked, seeds: tuple[str, ...], settings: Settings) -> tupl
         notes.append("All seeds are on loopback: private addresses are allowed (as with --allow-private).")
     delay, parallelism = _OWN_MACHINE if len(local) == len(wire) else _POLITE
     name = check_name(asked.name) if asked.name is not None else default_name(urls.authority(wire[0]))
-    definition = CrawlDefinition(
-        id=name,
-        scope=scope_for(asked.scope, wire),
-        depth=asked.depth,
-        limit=asked.limit,
-        delay=delay if asked.delay is None else asked.delay,
-        parallelism=parallelism if asked.parallelism is None else asked.parallelism,
-    )
+    options = {name: value for name in _RULED if (value := getattr(asked, name)) is not None}
+    if asked.scope is not None or "scope" not in asked.rules:
+        options["scope"] = scope_for(asked.scope or "host", wire)
+    said = {"delay": delay, "parallelism": parallelism, **asked.rules, **options}
+    definition = replace(CrawlDefinition(id=name), **said)
     plan = Plan(
         name=name,
         seeds=wire,

@@ -9,6 +9,7 @@ host, so that a URL of a host without rules about paths costs a look-up.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -22,7 +23,14 @@ from streams.policy.urls import PolitenessMode
 from streams.policy.windows import Opening, Windows
 
 ALWAYS: Final = Opening(open=True, until=2**62)
+LONGEST_DELAY: Final = 24 * 3600.0
+LONGEST_TIMEOUT: Final = 300.0
+"""Seconds. Half of the time after which the frontier takes an order for lost and gives it out again."""
+
 _HOSTS_REMEMBERED: Final = 16_384
+_FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 §5.6.2 token
+_NOT_IN_FIELD: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/(?:[A-Za-z0-9!#$&^_.+-]+|\*)|\*/\*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +184,22 @@ class RuleBook:
 
 
 def check_rule(rule: LimitRule) -> None:
-    """Raise `UsageError` for a rule that cannot be read, for whoever writes it."""
+    """Raise `UsageError` for a rule that cannot be used, for whoever writes it."""
     check_pattern(rule)
     Windows(rule.windows)
+    for name, seconds, most in (
+        ("delay", rule.delay, LONGEST_DELAY),
+        ("random_delay", rule.random_delay, LONGEST_DELAY),
+        ("timeout", rule.timeout, LONGEST_TIMEOUT),
+    ):
+        if seconds is not None and seconds > most:
+            raise UsageError(f"{name} is {seconds:g} s", f"At most {most:g} s.")
+    for field, value in (*rule.headers.items(), ("User-Agent", rule.user_agent)):
+        if not _FIELD_NAME.fullmatch(field) or _NOT_IN_FIELD.search(value):
+            raise UsageError(f"the header {field!r} is not valid", "A name is letters, digits and -; a value one line.")
+    for each in rule.accept:
+        if not _MEDIA_TYPE.fullmatch(each):
+            raise UsageError(f"accept: {each!r} is no media type", "Write text/html, or text/* for all of a kind.")
 
 
 def strictest(limits: Iterable[Limits]) -> Limits:
@@ -220,11 +241,11 @@ def _own_values(definition: CrawlDefinition) -> Effective:
 
 
 def _compiled(rule: LimitRule, default: Effective) -> Rule:
-    test = compile_pattern(rule)
+    fault = ""
     try:
-        windows, fault = Windows(rule.windows) if rule.windows else None, test.fault
+        check_rule(rule)
     except UsageError as error:
-        windows, fault = None, error.problem
+        fault = error.problem
     values = Effective(
         version=default.version,
         rule=rule.id,
@@ -240,6 +261,6 @@ def _compiled(rule: LimitRule, default: Effective) -> Rule:
         max_body=rule.max_body or default.max_body,
         accept=rule.accept,
         recrawl=default.recrawl if rule.recrawl is None else rule.recrawl,
-        windows=windows,
+        windows=Windows(rule.windows) if rule.windows and not fault else None,
     )
-    return Rule(rule, test, values, fault)
+    return Rule(rule, compile_pattern(rule), values, fault)

@@ -66,7 +66,7 @@ FULL: dict[str, Any] = {
         ),
         recrawl=Recrawl(interval=60.0, adaptive=True, shortest=30.0, longest=90.0, rounds=2),
         traps=Traps(repeats=5, depth=6, length=7, parameters=8, years=9, novelty=10), seal={0: 7}, created=1, ended=2,
-        result="limit",
+        result="limit", by="somebody@example",
     ),
     "progress": m.Progress(
         shard=3, epoch=1, position=2, at=3, owner="http://192.0.2.1:9090",

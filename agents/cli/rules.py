@@ -1,0 +1,305 @@
+"""`fyke rules …`: show, test and change the rules of a crawl while it runs.
+
+A change is a new version of the crawl's definition that names the version it replaces: of two at the same time one
+wins, and the other is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import socket
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agents.cli.options import cluster_options, settings_of
+from streams.errors import ConflictError, UsageError
+
+if TYPE_CHECKING:
+    from agents.broadcast import Broadcast
+    from agents.io.admin import Admin
+    from streams.definitions import CrawlDefinition
+    from streams.policy.comparison import Comparison
+    from streams.settings import Settings
+
+_file = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def rules() -> None:
+    """Show, test and change the rules of a crawl while it runs."""
+
+
+@rules.command()
+@click.argument("crawl")
+@cluster_options
+@_json
+def show(crawl: str, state: Path | None, kafka: str | None, as_json: bool) -> None:
+    """Print a crawl's rules as a file that `fyke rules apply` takes."""
+    from agents.cli.rulefile import write_rules
+
+    definition = asyncio.run(_definition(settings_of(state=state, kafka=kafka), crawl))
+    faults = _faults(definition)
+    if as_json:
+        import msgspec
+
+        plain = msgspec.to_builtins(definition)
+        click.echo(json.dumps({"definition": plain, "faults": faults}, indent=2))
+        return
+    by = f", written by {definition.by}" if definition.by else ""
+    click.echo(f"# crawl {crawl}, version {definition.version}, {definition.state}{by}")
+    for name, fault in faults.items():
+        click.echo(f"# rule {name} matches nothing: {fault}")
+    click.echo(write_rules(definition), nl=False)
+
+
+@rules.command()
+@click.argument("crawl")
+@_file
+@click.option("--version", type=click.IntRange(1), metavar="N", help="Only if the crawl is still at this version.")
+@cluster_options
+def apply(crawl: str, file: Path, version: int | None, state: Path | None, kafka: str | None) -> None:
+    """Replace what FILE names in a crawl's definition. Workers obey within two seconds.
+
+    Exit code 6: somebody else changed the crawl at the same time, or it is no longer at --version; nothing was changed.
+    """
+    from agents.cli.rulefile import differences, load_rules
+
+    changes = load_rules(file, new=False)
+    before, after = asyncio.run(_apply(settings_of(state=state, kafka=kafka), crawl, changes, version))
+    if after is before:
+        click.echo(f"crawl {crawl} says all of that already (version {before.version})")
+        return
+    click.echo(f"crawl {crawl}: version {before.version} → {after.version}")
+    for line in differences(before, after):
+        click.echo(f"  {line}")
+
+
+@rules.command()
+@click.argument("url")
+@click.option("--crawl", metavar="ID", help="By the rules of this crawl.  [default: default]")
+@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="By the rules in this file; no broker is asked.")  # fmt: skip
+@cluster_options
+@_json
+def test(url: str, crawl: str | None, file: Path | None, state: Path | None, kafka: str | None, as_json: bool) -> None:
+    """Say which rule applies to a URL and why, and which values follow."""
+    from msgspec.structs import replace
+
+    from agents.cli.rulefile import load_rules
+    from streams.definitions import CrawlDefinition
+    from streams.policy.urls import parse
+
+    wire = parse(url)
+    if wire is None:
+        raise UsageError(f"{url!r} is not an http or https URL", "Write it in full: https://example.org/")
+    if file is not None and crawl is not None:
+        raise UsageError("--crawl and --file exclude each other", "`fyke rules dry-run CRAWL FILE` compares them.")
+    if file is not None:
+        definition = replace(CrawlDefinition(id="file"), **load_rules(file, new=True))
+    else:
+        definition = asyncio.run(_definition(settings_of(state=state, kafka=kafka), crawl or "default"))
+    found = _explained(definition, wire)
+    click.echo(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
+
+
+@rules.command("dry-run")
+@click.argument("crawl")
+@_file
+@click.option("--last", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Look at N orders.")
+@cluster_options
+@_json
+def dry_run(crawl: str, file: Path, last: int, state: Path | None, kafka: str | None, as_json: bool) -> None:
+    """Say what FILE would have changed about the crawl's last orders. Changes nothing."""
+    from dataclasses import asdict
+
+    from agents.cli.rulefile import load_rules
+
+    changes = load_rules(file, new=False)
+    found = asyncio.run(_dry_run(settings_of(state=state, kafka=kafka), crawl, changes, last))
+    click.echo(json.dumps(asdict(found), indent=2) if as_json else "\n".join(_summary(found)))
+
+
+# --- one URL
+
+
+def _explained(definition: CrawlDefinition, url: str) -> dict[str, Any]:
+    """Every rule that was asked, and what holds."""
+    from streams.frontier.candidates import kept_out
+    from streams.policy.comparison import described
+    from streams.policy.limits import LimitRules
+    from streams.policy.windows import describe_time
+
+    compiled = LimitRules(definition)
+    values, now = compiled.for_url(url), time.time_ns() // 1_000_000
+    opening = values.opening(now)
+    shut = "" if opening.open else f"shut until {describe_time(opening.until)}"
+    return {
+        "url": url,
+        "crawl": definition.id,
+        "version": definition.version,
+        "kept_out": kept_out(url, 0, definition),
+        "tried": [{"rule": rule.written.id, "mismatch": reason} for rule, reason in compiled.tried(url)],
+        "rule": values.rule,
+        "values": described(values) | {"window": shut or ("open" if values.windows else "always")},
+    }
+
+
+_MISMATCHES = {
+    "domain": "its domain is another one", "path": "its path does not match", "regex": "its regex is not found",
+}  # fmt: skip
+
+
+def _lines(found: dict[str, Any]) -> Iterable[str]:
+    yield f"{found['url']}  (crawl {found['crawl']}, version {found['version']})"
+    if found["kept_out"]:
+        yield f"  kept out of the crawl by {found['kept_out']}"
+    for tried in found["tried"]:
+        reason = tried["mismatch"]
+        yield f"  {tried['rule']:<16} {'applies' if not reason else f'no: {_MISMATCHES.get(reason, reason)}'}"
+    if not found["rule"]:
+        yield "  no rule applies: the crawl's own values hold"
+    for name, value in found["values"].items():
+        yield f"    {name:<14} {value}"
+
+
+# --- a dry run
+
+
+def _summary(found: Comparison) -> Iterable[str]:
+    if not found.orders:
+        yield "no order of this crawl is kept: nothing to compare with"
+        return
+    yield f"{found.changed:,} of the last {found.orders:,} orders would have been different"
+    for what, change in sorted(found.changes.items(), key=lambda item: -item[1].count):
+        yield f"  {change.count:>7,}  {what}"
+        yield from (f"           {url}" for url in change.examples)
+    yield "rules that would have decided:"
+    for rule, count in found.by_rule.most_common():
+        yield f"  {count:>7,}  {rule or '(none: the crawl itself)'}"
+
+
+async def _dry_run(settings: Settings, crawl: str, changes: dict[str, Any], last: int) -> Comparison:
+    from msgspec.structs import replace
+
+    from streams.frontier.candidates import kept_out
+    from streams.policy.comparison import compare
+    from streams.policy.limits import LimitRules
+
+    async with _connected(settings) as (bootstrap, admin, broadcast):
+        before = _known(broadcast, crawl)
+        asked = await _last_orders(bootstrap, settings, admin, crawl, last)
+    after = replace(before, **changes)
+    return compare(
+        asked,
+        LimitRules(before),
+        LimitRules(after),
+        lambda url, depth: kept_out(url, depth, before),
+        lambda url, depth: kept_out(url, depth, after),
+    )
+
+
+async def _last_orders(bootstrap: str, settings: Settings, admin: Admin, crawl: str, last: int) -> list[Any]:
+    """The crawl's pages ordered last: of each partition the last `last` orders are looked through."""
+    from contextlib import aclosing
+
+    from streams.codecs import decode
+    from streams.errors import MessageError
+    from streams.messages import FetchOrder
+    from streams.policy.comparison import Asked
+    from streams.state.changelog import ChangelogReader
+    from streams.topics import FETCHES
+
+    begins, ends = await admin.begin_offsets(FETCHES.name), await admin.end_offsets(FETCHES.name)
+    starts = {partition: max(begins[partition], end - last) for partition, end in ends.items()}
+    found: list[Asked] = []
+    reader = ChangelogReader(settings.kafka.prefix + FETCHES.name, {"bootstrap_servers": bootstrap})
+    async with aclosing(reader.read(starts, ends)) as stretches:
+        async for stretch in stretches:
+            for record in stretch.records:
+                try:
+                    order = decode(FetchOrder, record.value)
+                except MessageError:
+                    continue  # whoever it was for has reported it
+                if order.crawl == crawl and order.kind == "page":
+                    found.append(Asked(order.url, order.depth, order.released))
+    return sorted(found, key=lambda order: order.at)[-last:]
+
+
+# --- the broker
+
+
+@asynccontextmanager
+async def _connected(settings: Settings) -> AsyncIterator[tuple[str, Admin, Broadcast]]:
+    from agents.broadcast import Broadcast
+    from agents.cli.cluster import admin_of
+
+    async with AsyncExitStack() as stack:
+        bootstrap, admin = await stack.enter_async_context(admin_of(settings))
+        await admin.check_topics()
+        broadcast = Broadcast(bootstrap, settings)
+        stack.push_async_callback(broadcast.stop)
+        await broadcast.start()
+        yield bootstrap, admin, broadcast
+
+
+def _known(broadcast: Broadcast, crawl: str) -> CrawlDefinition:
+    known = broadcast.crawls.get(crawl)
+    if known is None:
+        raise UsageError(f"the broker knows no crawl {crawl}", "`fyke status` lists the crawls.")
+    return known
+
+
+async def _definition(settings: Settings, crawl: str) -> CrawlDefinition:
+    async with _connected(settings) as (_, _, broadcast):
+        return _known(broadcast, crawl)
+
+
+async def _apply(
+    settings: Settings, crawl: str, changes: dict[str, Any], version: int | None
+) -> tuple[CrawlDefinition, CrawlDefinition]:
+    """The definition before and after; the same one twice if nothing is to be changed. Raises `ConflictError`."""
+    from msgspec.structs import replace
+
+    from agents.broadcast import publish
+    from agents.io.seeds import Writer
+
+    async with _connected(settings) as (bootstrap, _, broadcast), Writer(bootstrap, settings) as writer:
+        before = _known(broadcast, crawl)
+        if before.state == "ended":
+            raise UsageError(f"the crawl {crawl} has ended", "Its rules change nothing any more: fyke crawl URL…")
+        if version is not None and version != before.version:
+            raise _conflict(before, f"is at version {before.version}, not {version}", None)
+        after = replace(before, **changes)
+        if after == before:
+            return before, before
+        after = replace(after, version=before.version + 1, by=f"{getpass.getuser()}@{socket.gethostname()}")
+        if await publish(broadcast.crawls, after, writer.send, broadcast.catch_up):
+            return before, after
+        raise _conflict(broadcast.crawls[crawl], "was changed at the same moment", before)
+
+
+def _conflict(winner: CrawlDefinition, what: str, before: CrawlDefinition | None) -> ConflictError:
+    """Who won, and what to do."""
+    from agents.cli.rulefile import differences
+
+    by = f" by {winner.by}" if winner.by else ""
+    said = "; ".join(differences(before, winner)) if before is not None else ""
+    return ConflictError(
+        f"conflict: the crawl {winner.id} {what}; nothing of yours was applied\n"
+        f"  Version {winner.version}{by} holds" + (f": {said}" if said else ""),
+        f"Look at it (fyke rules show {winner.id}), then apply yours to it: --version {winner.version}",
+    )
+
+
+def _faults(definition: CrawlDefinition) -> dict[str, str]:
+    from streams.policy.limits import LimitRules
+
+    return LimitRules(definition).faults
