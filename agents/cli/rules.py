@@ -132,7 +132,7 @@ def dry_run(crawl: str, file: Path, last: int, state: Path | None, kafka: str | 
 
 def _explained(definition: CrawlDefinition, url: str) -> dict[str, Any]:
     """Every rule that was asked, and what holds."""
-    from streams.frontier.candidates import kept_out
+    from streams.policy.bounds import bounds_of
     from streams.policy.comparison import described
     from streams.policy.limits import LimitRules
     from streams.policy.windows import describe_time
@@ -145,7 +145,7 @@ def _explained(definition: CrawlDefinition, url: str) -> dict[str, Any]:
         "url": url,
         "crawl": definition.id,
         "version": definition.version,
-        "kept_out": kept_out(url, 0, definition),
+        "kept_out": bounds_of(definition).kept_out(url, 0),
         "tried": [{"rule": rule.written.id, "mismatch": reason} for rule, reason in compiled.tried(url)],
         "rule": values.rule,
         "values": described(values) | {"window": shut or ("open" if values.windows else "always")},
@@ -189,7 +189,7 @@ def _summary(found: Comparison) -> Iterable[str]:
 async def _dry_run(settings: Settings, crawl: str, changes: dict[str, Any], last: int) -> Comparison:
     from msgspec.structs import replace
 
-    from streams.frontier.candidates import kept_out
+    from streams.policy.bounds import Bounds
     from streams.policy.comparison import compare
     from streams.policy.limits import LimitRules
 
@@ -197,13 +197,7 @@ async def _dry_run(settings: Settings, crawl: str, changes: dict[str, Any], last
         before = _known(broadcast, crawl)
         asked = await _last_orders(bootstrap, settings, admin, crawl, last)
     after = replace(before, **changes)
-    return compare(
-        asked,
-        LimitRules(before),
-        LimitRules(after),
-        lambda url, depth: kept_out(url, depth, before),
-        lambda url, depth: kept_out(url, depth, after),
-    )
+    return compare(asked, LimitRules(before), LimitRules(after), Bounds(before).kept_out, Bounds(after).kept_out)
 
 
 async def _last_orders(bootstrap: str, settings: Settings, admin: Admin, crawl: str, last: int) -> list[Any]:

@@ -22,6 +22,7 @@ from streams.frontier.robots import RobotsGate
 from streams.frontier.rows import HostRow, State, UrlRow
 from streams.frontier.turn import RowReader
 from streams.policy.keys import SAFE, canonical_by
+from streams.policy.limits import LimitRules
 from streams.policy.retry import phase
 from streams.policy.urls import PolitenessMode, fingerprint
 
@@ -176,7 +177,7 @@ def _allowed(asked: Inquiry) -> bool:
 
 def _waiting(asked: Inquiry, row: UrlRow) -> Reason:
     """The first reason that holds, in the order in which the frontier asks."""
-    reasons = (_order_out, _by_definition, _by_time, _by_host, _by_robots, _by_load, _by_turn)
+    reasons = (_order_out, _by_definition, _by_time, _by_window, _by_host, _by_robots, _by_load, _by_turn)
     return next(reason for ask in reasons if (reason := ask(asked, row)) is not None)
 
 
@@ -225,6 +226,19 @@ def _by_time(asked: Inquiry, row: UrlRow) -> Reason | None:
                   row.due)  # fmt: skip
 
 
+def _by_window(asked: Inquiry, row: UrlRow) -> Reason | None:
+    """The time window of its own rule, or of one about its whole host."""
+    if asked.crawl is None:
+        return None
+    rules = LimitRules(asked.crawl, asked.politeness)
+    openings = (rules.for_url(row.url).opening(asked.now), rules.for_host(row.host).opening(asked.now))
+    shut = max((opening.until for opening in openings if not opening.open), default=0)
+    if not shut:
+        return None
+    return Reason("window", f"Its rule lets it be fetched from {_at(shut)} on.",
+                  f"Which rule: fyke rules test {row.url} --crawl {row.crawl}", shut)  # fmt: skip
+
+
 def _by_host(asked: Inquiry, row: UrlRow) -> Reason | None:
     host, now = asked.host, asked.now
     if host.not_before > now:
@@ -245,7 +259,7 @@ def _by_host(asked: Inquiry, row: UrlRow) -> Reason | None:
 
 def _by_robots(asked: Inquiry, row: UrlRow) -> Reason | None:
     crawl, facts = asked.crawl, asked.facts
-    if crawl is None or not crawl.robots:
+    if crawl is None or not LimitRules(crawl, asked.politeness).for_url(row.url).robots:
         return None
     verdict = RobotsGate(asked.politeness).ask(asked.host, row.url, asked.now)
     if verdict.order:

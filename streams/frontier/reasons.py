@@ -55,6 +55,10 @@ def excluded_by(rule: str, crawl: CrawlDefinition | None) -> Reason:
         mode = rule.partition(":")[2]
         values = ", ".join(crawl.scope.values) if crawl is not None else ""
         return Reason(rule, f"it is out of the crawl's scope ({mode}: {values}).", _SCOPE)
+    if name == "accept":
+        own_id = rule.partition(":")[2]
+        return Reason(rule, f"it was answered with a media type that limit rule {own_id} does not accept.",
+                      "Add the type to `accept` of that rule, then fetch it again: a seed with refetch.")  # fmt: skip
     if crawl is not None and any(rule in (own.id, f"rule:{own.id}") for own in crawl.scope_rules):
         return Reason(rule, f"the crawl's scope rule {rule} keeps it out.", "Change or remove that rule.")
     return Reason(rule, f"rule {rule} keeps it out.", "See the crawl's definition: fyke status NAME.")

@@ -20,7 +20,7 @@ Two requests travel for different lengths of time: without this the site may see
 """
 
 MEMORY: Final = 3600.0
-"""A host that was left alone for so long beyond its last gap is forgotten."""
+"""Seconds. A host that was left alone for so long, and for its last gap, is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +195,6 @@ class WireClock:
         self._hosts = {
             key: host
             for key, host in self._hosts.items()
-            if host.running or max(host.last + host.last_gap, host.held) > now - MEMORY
+            if host.running or max(host.last + max(host.last_gap, MEMORY), host.held + MEMORY) > now
         }  # fmt: skip
         self._prune_at = max(1024, 2 * len(self._hosts))

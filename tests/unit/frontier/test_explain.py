@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams import messages as m
-from streams.definitions import Scope, ScopeRule
+from streams.definitions import LimitRule, Scope, ScopeRule
 from streams.frontier.explain import COUNTED, Explanation, Facts, Inquiry, place_of
 from streams.frontier.reasons import excluded_by
 from streams.frontier.rows import HostRow, State, decode_url_row, url_key
@@ -336,3 +336,25 @@ def test_a_url_that_is_parsed_keeps_its_answer_after_a_restart() -> None:
     rig.load()
     rig.turn(parsed(FIRST))
     assert told(rig).reason == "done"
+
+
+@pytest.mark.parametrize(("about", "until"), [({"domain": "h.example"}, START), ({"path": "/"}, START), ({}, START)])
+def test_a_time_window_that_is_shut(about: dict[str, Any], until: int) -> None:
+    opens = until - 46 * 60_000 - 40_000 + 3 * HOUR  # 16:00
+    rule = LimitRule(id="late", windows=("16:00-17:00",), **about)
+    rig = Rig(crawl(limits=(rule,)))
+    given(rig, links(A))
+    if "path" in about:
+        rig.now = int(rig.row(A).due)  # looked at again, and still shut
+    found = from_rows(rig)
+    assert (found.reason, found.until) == ("window", opens)
+
+
+def test_a_rule_that_ignores_robots_waits_for_none() -> None:
+    rig = Rig(crawl(robots=True, limits=(LimitRule(id="r", robots=False),), state="open", delay=600.0))
+    given(rig, links(A, f"{H}/2"))
+    assert told(rig, f"{H}/2").reason == "delay"
+
+
+def test_a_media_type_that_was_not_accepted_is_said() -> None:
+    assert "limit rule html does not accept" in excluded_by("accept:html", crawl()).text

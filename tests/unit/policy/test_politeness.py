@@ -191,3 +191,13 @@ def test_a_random_delay_alone_spaces_requests() -> None:
     clock.sent(clock.start("h", limits, 10.0), 10.0)
     assert clock.decide("h", limits, 10.1) == WaitUntil(10.0 + TRAVEL + 1.0)
     assert (limits.pace, Limits(1.0, 1, random_delay=1.0).pace) == (1.0, 1.5)
+
+
+def test_a_host_with_a_long_delay_is_remembered_for_it() -> None:
+    clock = WireClock()
+    slow = Limits(2 * MEMORY, 1)
+    ticket = clock.start("slow", slow, 0.0)
+    clock.end(ticket, 0.0)
+    for number in range(2000):  # the others are pruned on the way
+        clock.end(clock.start(f"h{number}", FREE, 1.5 * MEMORY + number / 1000), 1.5 * MEMORY + number / 1000)
+    assert at(clock.decide("slow", FREE, 1.6 * MEMORY)) == pytest.approx(2 * MEMORY + 0.002)
