@@ -11,6 +11,7 @@ from streams.codecs import CRAWL_ID, decode, encode
 from streams.definitions import CrawlDefinition
 from streams.errors import MessageError
 from streams.messages import DEFAULT_CRAWL, CrawlCounts, Progress
+from streams.policy.limits import faults_of
 from streams.settings import Settings
 from streams.topics import CRAWLS, PROGRESS, Topic
 
@@ -39,32 +40,38 @@ class Crawls(Mapping[str, CrawlDefinition]):
     def __len__(self) -> int:
         return len(self._definitions)
 
-    def fold(self, record: ConsumerRecord) -> None:
-        """Take one record of `crawls`. Raises `MessageError`, or `NewerSchemaError`."""
+    def fold(self, record: ConsumerRecord) -> str:
+        """Take one record of `crawls`; what is wrong with rules of a definition that holds from now on.
+
+        Raises `MessageError`, or `NewerSchemaError`.
+        """
         crawl_id = (record.key or b"").decode("utf-8", "replace")
         if record.value is None:
             self._definitions.pop(crawl_id, None)
             self._definitions.setdefault(DEFAULT_CRAWL, DEFAULT_DEFINITION)
-            return
+            return ""
         definition = decode(CrawlDefinition, record.value)
         if definition.id != crawl_id or not CRAWL_ID.match(crawl_id):
             raise MessageError(f"the key {crawl_id!r} must be the crawl's id, which is {definition.id!r}")
         known = self._definitions.get(crawl_id)
         if known is None or known is DEFAULT_DEFINITION or definition.version > known.version:
             self._definitions[crawl_id] = definition
+            return "; ".join(f"rule {rule} matches nothing: {fault}" for rule, fault in faults_of(definition).items())
+        return ""
 
 
 class Board(dict[int, Progress]):
     """The newest progress of each shard."""
 
-    def fold(self, record: ConsumerRecord) -> None:
+    def fold(self, record: ConsumerRecord) -> str:
         """Take one record of `progress`. Raises `MessageError`, or `NewerSchemaError`."""
         if record.value is None:
-            return  # deleted: the shard will say more
+            return ""  # deleted: the shard will say more
         progress = decode(Progress, record.value)
         known = self.get(progress.shard)
         if known is None or progress.epoch >= known.epoch:
             self[progress.shard] = progress
+        return ""
 
     def totals(self, crawl: str) -> CrawlCounts:
         """A crawl's numbers over all shards."""
@@ -101,7 +108,8 @@ def _added(parts: Iterator[dict[str, int]]) -> dict[str, int]:
 class Broadcast:
     """Reads `crawls` (and `progress` where asked) from the beginning and stays with them. Belongs to no group.
 
-    `unreadable`: records that could not be read, with the reason; the first ones, for whoever reports them.
+    `unreadable`: records that could not be read, or rules of theirs, with the reason; the first ones, for whoever
+    reports them.
     """
 
     def __init__(self, bootstrap: str, settings: Settings, *, progress: bool = False) -> None:
@@ -167,10 +175,11 @@ class Broadcast:
                 topic, fold = self._folds[partition.topic]
                 for record in records:
                     try:
-                        fold(record)
+                        fault = fold(record)
                     except MessageError as error:
-                        if not self.unreadable.full():
-                            self.unreadable.put_nowait((topic, record, error.reason))
+                        fault = error.reason
+                    if fault and not self.unreadable.full():
+                        self.unreadable.put_nowait((topic, record, fault))
 
 
 async def publish(

@@ -44,9 +44,10 @@ def rules() -> None:
 def show(crawl: str, state: Path | None, kafka: str | None, as_json: bool) -> None:
     """Print a crawl's rules as a file that `fyke rules apply` takes."""
     from agents.cli.rulefile import write_rules
+    from streams.policy.limits import faults_of
 
     definition = asyncio.run(_definition(settings_of(state=state, kafka=kafka), crawl))
-    faults = _faults(definition)
+    faults = faults_of(definition)
     if as_json:
         import msgspec
 
@@ -291,9 +292,3 @@ def _conflict(winner: CrawlDefinition, what: str, before: CrawlDefinition | None
         f"  Version {winner.version}{by} holds" + (f": {said}" if said else ""),
         f"Look at it (fyke rules show {winner.id}), then apply yours to it: --version {winner.version}",
     )
-
-
-def _faults(definition: CrawlDefinition) -> dict[str, str]:
-    from streams.policy.limits import LimitRules
-
-    return LimitRules(definition).faults

@@ -83,7 +83,7 @@ class Gates:
     def limits_of(self, values: Effective, host: str, others: Collection[str], crawl_delay: float) -> Limits:
         """Limits in force for a URL: those of its own rule, and the strictest of other crawls with URLs on its host."""
         own = [values.limits]
-        if values.robots:
+        if values.robots and crawl_delay > values.limits.delay:
             own.append(Limits(crawl_delay, values.limits.parallelism))
         return strictest([*own, self.limits(host, others, crawl_delay)] if others else own)
 
@@ -92,13 +92,13 @@ class Gates:
 
         Those of a paused crawl do not count, for it has no use for the host.
         """
-        running = (crawl_id for crawl_id in crawl_ids if not self._paused(crawl_id))
-        openings = [each.opening(now) for each in self._on_host(host, running)]
-        return max((opening.until for opening in openings if not opening.open), default=0)
-
-    def _paused(self, crawl_id: str) -> bool:
-        crawl = self._crawls.get(crawl_id)
-        return crawl is not None and crawl.state == "paused"
+        until = 0
+        for crawl_id in crawl_ids:
+            crawl = self._crawls.get(crawl_id)
+            if crawl is not None and crawl.limits and crawl.state != "paused":
+                opening = self.rules.of(crawl).for_host(host).opening(now)
+                until = max(until, 0 if opening.open else opening.until)
+        return until
 
     def _on_host(self, host: str, crawl_ids: Iterable[str]) -> list[HostLimits]:
         crawls = [crawl for crawl_id in crawl_ids if (crawl := self._crawls.get(crawl_id)) is not None]

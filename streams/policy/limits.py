@@ -1,7 +1,7 @@
 """Limit rules: how the URLs of a crawl are fetched, compiled once for each version of its definition.
 
 Rules are asked in order and the first that matches decides; what it leaves open stays as the crawl says. A rule that
-cannot be read matches nothing and says why (`LimitRules.faults`).
+cannot be used matches nothing, and `faults_of` says why.
 
 Most rules are about hosts alone, and most hosts are met by no rule: which rules can matter is worked out once for each
 host, so that a URL of a host without rules about paths costs a look-up.
@@ -71,11 +71,13 @@ class HostLimits:
 
     def opening(self, now: int) -> Opening:
         """Whether the host may be asked at `now` (ms): only while all of its windows are open."""
+        if not self.windows:
+            return ALWAYS
         openings = [windows.at(now) for windows in self.windows]
         shut = [opening.until for opening in openings if not opening.open]
         if shut:
             return Opening(open=False, until=max(shut))
-        return Opening(open=True, until=min((opening.until for opening in openings), default=ALWAYS.until))
+        return Opening(open=True, until=min(opening.until for opening in openings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +105,6 @@ class LimitRules:
         self._usable = tuple(rule for rule in self.rules if not rule.fault)
         self._by_host: dict[str, tuple[Rule, ...]] = {}
         self._limits: dict[str, HostLimits] = {}
-
-    @property
-    def faults(self) -> dict[str, str]:
-        """Why rules match nothing, by their ids."""
-        return {rule.written.id: rule.fault for rule in self.rules if rule.fault}
 
     def for_url(self, url: str) -> Effective:
         """The values that hold for a wire URL."""
@@ -202,9 +199,17 @@ def check_rule(rule: LimitRule) -> None:
             raise UsageError(f"accept: {each!r} is no media type", "Write text/html, or text/* for all of a kind.")
 
 
+def faults_of(definition: CrawlDefinition) -> dict[str, str]:
+    """Why rules of a definition match nothing, by their ids."""
+    faults = {rule.id: fault for rule in definition.scope_rules if (fault := compile_pattern(rule).fault)}
+    return faults | {rule.id: fault for rule in definition.limits if (fault := _fault(rule))}
+
+
 def strictest(limits: Iterable[Limits]) -> Limits:
     """Limits that keep all of these."""
     found = list(limits)
+    if len(found) == 1:
+        return found[0]
     return Limits(
         delay=max((each.delay for each in found), default=0.0),
         parallelism=max(1, min((each.parallelism for each in found), default=1)),
@@ -240,12 +245,16 @@ def _own_values(definition: CrawlDefinition) -> Effective:
     )
 
 
-def _compiled(rule: LimitRule, default: Effective) -> Rule:
-    fault = ""
+def _fault(rule: LimitRule) -> str:
     try:
         check_rule(rule)
     except UsageError as error:
-        fault = error.problem
+        return error.problem
+    return ""
+
+
+def _compiled(rule: LimitRule, default: Effective) -> Rule:
+    fault = _fault(rule)
     values = Effective(
         version=default.version,
         rule=rule.id,

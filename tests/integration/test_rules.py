@@ -154,7 +154,10 @@ async def test_shows_tests_and_tries_rules(service: Settings, client: Client, tm
                 "urls", msgspec.json.encode([{"url": f"{web.origin}/{name}", "crawl": "c"} for name in names])
             )
             await until(lambda: len(client.records("c")) == len(names), "the crawl does not end")
+            await until(client.failures, "nobody is told that a rule matches nothing")
         workers.check()
+    (failure,) = client.failures()
+    assert failure["reason"].startswith("rule broken matches nothing: the regular expression '('")
     code, out, err = await fyke(service, "rules", "dry-run", "c", str(file))
     assert code == 0, err
     assert out.startswith("4 of the last 10 orders would have been different\n        4  delay: 0 → 3\n")

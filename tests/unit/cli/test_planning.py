@@ -68,3 +68,13 @@ def test_what_is_no_web_address_is_refused_with_a_hint(seed, hint):
     with pytest.raises(UsageError) as caught:
         plan_crawl(Asked(), (seed,), Settings())
     assert caught.value.remedy.endswith(hint)
+
+
+def test_a_rule_file_is_the_beginning_and_options_win() -> None:
+    said = {"delay": 3.0, "depth": 4, "limit": 9, "user_agent": "x/1", "scope": Scope(mode="any")}
+    plan, _, _ = plan_crawl(Asked(rules=said, depth=1), ("https://a.org/",), Settings())
+    found = plan.definition
+    assert (found.delay, found.depth, found.limit, found.user_agent) == (3.0, 1, 9, "x/1")
+    assert (found.parallelism, found.scope) == (2, Scope(mode="any"))
+    plan, _, _ = plan_crawl(Asked(rules=said, scope="host"), ("https://a.org/",), Settings())
+    assert plan.definition.scope == Scope(mode="host", values=("a.org",))

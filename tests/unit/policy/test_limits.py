@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from streams.definitions import CrawlDefinition, LimitRule, Recrawl
+from streams.definitions import CrawlDefinition, LimitRule, Recrawl, ScopeRule
 from streams.errors import UsageError
-from streams.policy.limits import LimitRules, RuleBook, check_rule, strictest
+from streams.policy.limits import LimitRules, RuleBook, check_rule, faults_of, strictest
 from streams.policy.politeness import Limits
 from streams.policy.urls import PolitenessMode
 
@@ -158,7 +158,9 @@ def test_a_site_is_open_while_all_of_its_windows_are() -> None:
 def test_a_rule_that_cannot_be_read_is_told_and_matches_nothing() -> None:
     rules = (LimitRule(id="window", windows=("25:00-26:00",)), LimitRule(id="regex", regex="["), LimitRule(id="ok"))
     found = LimitRules(crawl(*rules))
-    assert found.faults.keys() == {"window", "regex"}
+    assert faults_of(crawl(*rules, scope_rules=(ScopeRule(id="scope", regex="("), ScopeRule(id="fine")))).keys() == {
+        "window", "regex", "scope",
+    }  # fmt: skip
     assert found.for_url("http://a.org/").rule == "ok"
     for rule in rules[:2]:
         with pytest.raises(UsageError):
