@@ -30,6 +30,9 @@ from tests.sites.pages import GENERATED, PageWeb, page_web
 HOSTS = int(os.environ.get("FYKE_TEST_HOSTS", "12"))
 FULL = HOSTS > 100
 ROUNDS = 5 if FULL else 1
+KILLED = ("fetcher", "frontier", "fetcher", "frontier", "fetcher")  # one that was killed five times is given up
+FROZEN = ("parser", "fetcher", "frontier", "fetcher", "frontier")  # the pages come first: later it has no work
+
 LINKS = 1 << 20 if FULL else 100
 """Links to itself that the page of a host may have: in the short version they take half a minute at this delay."""
 
@@ -90,10 +93,10 @@ def reached(running: Running, requests: int) -> bool:
 
 
 def fault(ours: Fleet, number: int) -> None:
-    """A fetcher is killed; one of the others is stopped until its partitions have moved, and comes back."""
-    killed = ours.busy("fetcher")
+    """A worker is killed; another one is stopped until its partitions have moved, and comes back."""
+    killed = ours.busy(KILLED[number])
     ours.kill(killed)
-    frozen = ours.busy(("frontier", "parser", "fetcher")[number % 3])
+    frozen = ours.busy(FROZEN[number])
     ours.freeze(frozen)
     time.sleep(SESSION + 2 * HEARTBEAT)
     ours.thaw()
