@@ -13,6 +13,7 @@ from streams.definitions import CrawlDefinition
 from streams.frontier.robots import DELAY_CAP
 from streams.frontier.rows import OPEN, State
 from streams.messages import Candidates, FetchOutcome, Inbox, Links
+from streams.policy.limits import LimitRules
 from streams.policy.politeness import Limits
 
 NOTHING: Final = Limits(0.0, 0)
@@ -70,16 +71,19 @@ class Duties:
     """The least that a request's crawl and robots.txt ask for, learned from the definitions and robots outcomes read.
 
     What neither names is not known: then nothing is owed. A version of robots rules is the hash of what it says, so its
-    delay is the same wherever it was seen.
+    delay is the same wherever it was seen. A crawl's limit rules are about URLs: a robots.txt is asked for under the
+    strictest that can apply to its host, which is not worked out here.
     """
 
     def __init__(self) -> None:
-        self._crawls: dict[tuple[str, int], CrawlDefinition] = {}
+        self._crawls: dict[tuple[str, int], LimitRules] = {}
         self._delays: dict[str, float] = {}
 
     def defined(self, definition: CrawlDefinition) -> None:
         """A version of a crawl. Of two with one number the first in the log holds, as for every worker."""
-        self._crawls.setdefault((definition.id, definition.version), definition)
+        version = (definition.id, definition.version)
+        if version not in self._crawls:
+            self._crawls[version] = LimitRules(definition)
 
     def learn(self, outcome: FetchOutcome) -> None:
         """A robots.txt was read."""
@@ -90,7 +94,8 @@ class Duties:
     def owed(self, outcome: FetchOutcome) -> Limits:
         """Delay and parallelism that hold for the requests of an outcome at the least; parallelism 0: any."""
         delay = self._delays.get(outcome.robots, 0.0)
-        crawl = self._crawls.get((outcome.crawl, outcome.rules))
-        if crawl is None or crawl.limits:  # a limit rule may be kinder than its crawl
+        rules = self._crawls.get((outcome.crawl, outcome.rules))
+        if rules is None or (rules.rules and outcome.kind == "robots"):
             return Limits(delay, 0)
-        return Limits(max(delay, crawl.delay), crawl.parallelism)
+        limits = rules.for_url(outcome.url).limits
+        return Limits(max(delay, limits.delay), limits.parallelism)

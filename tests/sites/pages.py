@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import re
 import tarfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from streams.definitions import Scope
+from streams.definitions import CrawlDefinition, Scope
 from streams.messages import PageHeaders
 from streams.page.parse import Limits, parse_page
 from streams.policy import urls
-from streams.policy.scope import compile_scope
+from streams.policy.bounds import Bounds
 from tests.suites import corpus
 
 GENERATED = 30
@@ -27,7 +28,7 @@ META_ROBOTS = re.compile(rb"<meta[^>]*\bname\s*=\s*[\"']?(?:robots|fyke)\b[^>]*>
 
 @dataclass(frozen=True, slots=True)
 class PageWeb:
-    """`files`: by host and path with query, where on disk; `links`: URLs in scope that its pages lead to."""
+    """`files`: by host and path with query, where on disk; `links`: URLs its pages lead to, in scope and no traps."""
 
     files: dict[str, dict[str, str]]
     seeds: list[str]
@@ -57,8 +58,10 @@ def page_web(folder: Path, hosts: int, most: int = 1 << 20) -> PageWeb:
         file.write_bytes(body)
         files.setdefault(host, dict(common))[path] = str(file)
         links[url] = found
-    scope = compile_scope(Scope(mode="host", values=tuple(files)))
-    return PageWeb(files, list(links), {link for found in links.values() for link in found if not scope(link)})
+    bounds = Bounds(CrawlDefinition(id="c", scope=Scope(mode="host", values=tuple(files))))
+    now = int(time.time() * 1000)
+    met = {link for found in links.values() for link in found}
+    return PageWeb(files, list(links), {url for url in met if not bounds.scope(url) and not bounds.trap(url, now)})
 
 
 def generated(number: int) -> str:

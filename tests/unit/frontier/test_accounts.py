@@ -61,10 +61,9 @@ def test_what_messages_name() -> None:
     assert not list(named_in(m.Command(action="redrive", crawl="c", fingerprint=KEY)))
 
 
-def outcome(version: int = 1, robots: str = "", **facts: Any) -> m.FetchOutcome:
+def outcome(version: int = 1, robots: str = "", url: str = "http://a.test/", **facts: Any) -> m.FetchOutcome:
     return m.FetchOutcome(
-        crawl="c", fingerprint=KEY, url="http://a.test/", visit=1, attempt=0, result="failed", rules=version,
-        robots=robots, **facts,
+        crawl="c", fingerprint=KEY, url=url, visit=1, attempt=0, result="failed", rules=version, robots=robots, **facts,
     )  # fmt: skip
 
 
@@ -77,9 +76,13 @@ def test_what_is_owed() -> None:
     assert duties.owed(outcome()) == NOTHING
     duties.defined(CrawlDefinition(id="c", delay=2.0, parallelism=3))
     duties.defined(CrawlDefinition(id="c", delay=0.1, parallelism=9))  # the loser of a race
-    duties.defined(CrawlDefinition(id="c", version=2, delay=5.0, limits=(LimitRule(id="fast", delay=0.0),)))
+    fast = LimitRule(id="fast", domain="a.test", delay=0.2)
+    duties.defined(CrawlDefinition(id="c", version=2, delay=5.0, parallelism=1, limits=(fast,)))
     assert duties.owed(outcome()) == Limits(2.0, 3)
-    assert duties.owed(outcome(version=2)) == NOTHING, "its limit rule may be kinder"
+    assert duties.owed(outcome(version=2)) == Limits(0.2, 1)
+    assert duties.owed(outcome(version=2, url="http://b.test/")) == Limits(5.0, 1)
+    assert duties.owed(outcome(version=2, kind="robots")) == NOTHING, "the strictest rule of its host held"
+    assert duties.owed(outcome(kind="robots")) == Limits(2.0, 3)
     assert duties.owed(outcome(version=3)) == NOTHING
 
 
