@@ -58,9 +58,14 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the log. Times in seconds since the epoch; `end`: the answer was handed over or could not be."""
+    """A line of the log. Times in seconds since the epoch.
+
+    `answered`: before the answer left; `end`: it was handed over, or could not be. A process that is kept from running
+    between the two notes the end late: the other side may have read the answer long before.
+    """
 
     start: float
+    answered: float
     end: float
     host: str
     uri: str
@@ -141,10 +146,11 @@ class Server:
         status, fields, body, pause, wait = self._answer(host.lower(), uri)
         await asyncio.sleep(pause)
         reply = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{fields}Content-Length: {len(body)}\r\n\r\n"
+        answered = time.time()
         try:
             await asyncio.get_running_loop().sock_sendall(client, reply.encode() + (body if method == "GET" else b""))
         finally:
-            entry = Entry(round(start, 6), round(time.time(), 6), host, uri, status, wait)
+            entry = Entry(round(start, 6), round(answered, 6), round(time.time(), 6), host, uri, status, wait)
             self.log.write(json.dumps(asdict(entry)) + "\n")
         return True
 
