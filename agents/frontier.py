@@ -25,7 +25,7 @@ from streams.frontier.release import ShardConfig
 from streams.frontier.shard import Shard
 from streams.policy.urls import parse, politeness_key
 from streams.state.table import RowTable
-from streams.topics import FETCHES, INBOX, PROGRESS, Topic, shard_of
+from streams.topics import FETCHES, INBOX, PROGRESS, ROWS, Topic, shard_of
 
 if TYPE_CHECKING:
     from agents.broadcast import Broadcast
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TABLE = "rows"
-"""Faust names the changelog after it: `streams.topics.CHANGELOG`."""
 TURN_BYTES = 2 << 20
 """Messages a turn applies at most, in bytes beside their number: some 15,000 links, about half a second."""
 LONGEST_SLEEP = 1.0
@@ -70,7 +68,7 @@ class FrontierStage:
         """Make the table; its partitions come and go with those of `inbox`."""
         self._delivery = delivery
         self._table = RowTable(
-            delivery.app, name=TABLE, indexer=FrontierIndexer(), settings=self._settings, writer=delivery.changelog,
+            delivery.app, name=ROWS, indexer=FrontierIndexer(), settings=self._settings, writer=delivery.changelog,
             partitions=delivery.partitions(INBOX),
         )  # fmt: skip
         delivery.app.tables.add(self._table)

@@ -19,6 +19,7 @@ class Exit(IntEnum):
     LIMIT = 4
     BROKEN = 5
     CONFLICT = 6
+    CANCELLED = 7
     INTERRUPTED = 130
 
 

@@ -55,6 +55,8 @@ CRAWLS = Topic("crawls", "crawl id", "crawl definitions", "command line, frontie
                cleanup="compact", single=True)  # fmt: skip
 PROGRESS = Topic("progress", "shard", "the frontier's counters", "frontier", "frontier, command line", FOREVER,
                  cleanup="compact", single=True, stamped=True)  # fmt: skip
+ROWS = "rows"
+"""The frontier's table; Faust names its changelog after it."""
 CHANGELOG = Topic("frontier-rows-changelog", "row key", "the frontier's rows", "frontier", "frontier", FOREVER,
                   cleanup="compact", large=True)  # fmt: skip
 DEPLOYMENT = Topic("deployment", "fixed", "what is pinned with the topics", "topics apply", "every worker", FOREVER,

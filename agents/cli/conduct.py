@@ -44,6 +44,7 @@ STAGES = ("frontier", "fetcher", "parser")  # as many of each as --workers says;
 _LOOK = 0.25
 _GATHERING = 20.0  # seconds to wait for all workers; with fewer the crawl begins as well
 _PAUSE_PATIENCE = 5.0
+_SETTLING = 40.0  # seconds for what is in flight when a crawl is cancelled: a request takes 30 at most
 _KILL_AFTER = 5.0  # seconds beyond the workers' own grace
 
 
@@ -217,13 +218,23 @@ class Conductor:
         """Show what happens until the frontier writes the end. Returns how it ended."""
         name = self._plan.name
         self._before = kafka.broadcast.board.totals(name).done
-        while kafka.broadcast.crawls[name].state != "ended":
+        while (state := kafka.broadcast.crawls[name].state) != "ended":
             kafka.broadcast.check()
-            self._show("crawling", kafka.broadcast.board.totals(name))
+            phase = f"paused (fyke unpause {name})" if state == "paused" else "crawling"
+            self._show(phase, kafka.broadcast.board.totals(name))
             await asyncio.sleep(_LOOK)
+        if kafka.broadcast.crawls[name].result == "cancelled":
+            await self._settled(kafka)
         await kafka.broadcast.catch_up()
         self._show("exporting", kafka.broadcast.board.totals(name))
         return kafka.broadcast.crawls[name].result
+
+    async def _settled(self, kafka: _Kafka) -> None:
+        """Return when nothing of a crawl that was cancelled is open any more; without patience for what is stuck."""
+        until = time.monotonic() + _SETTLING
+        while (counts := kafka.broadcast.board.totals(self._plan.name)).open and time.monotonic() < until:
+            self._show("cancelled: finishing what is in flight", counts)
+            await asyncio.sleep(_LOOK)
 
     async def _exported(self, kafka: _Kafka) -> None:
         """Return when the exporter has committed everything that was in its topics when the crawl had ended."""

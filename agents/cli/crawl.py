@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from agents.cli.options import address_options, cluster_options, settings_of
-from streams.errors import Exit, FykeError, UsageError
+from streams.errors import EnvironmentFault, Exit, FykeError, UsageError
 
 if TYPE_CHECKING:
     from agents.cli.conduct import Report
@@ -70,7 +71,7 @@ def crawl(
     """Crawl from the given URLs. robots.txt is obeyed. Ctrl-C stops it; `fyke resume` goes on.
 
     Exit codes: 0 the crawl ended, 1 no page was fetched, 2 usage, 3 environment, 4 the page limit was reached,
-    130 interrupted.
+    7 somebody cancelled it, 130 interrupted.
     """
     if asked["demo"] == bool(seeds):
         raise UsageError("--demo brings its own URL" if seeds else "no URL given", "fyke crawl URL…, or --demo")
@@ -104,13 +105,26 @@ def resume(
     folder = unfinished(name, out)
     plan = read_plan(folder)
     if plan.result:
-        raise UsageError(f"the crawl {plan.name} has ended: {plan.result}", "Crawl again: fyke crawl URL…")
+        if not asyncio.run(_open_again(plan, _settings_of_plan(plan, state=state, kafka=kafka))):
+            raise UsageError(f"the crawl {plan.name} has ended: {plan.result}", "Crawl again: fyke crawl URL…")
+        plan = replace(plan, result="")
     if workers is not None:
         plan = replace(plan, workers=workers)
     if in_process is not None:
         plan = replace(plan, in_process=in_process)
     settings = _settings_of_plan(plan, state=state, kafka=kafka)
     _exit(_loop(_go_on(plan, folder, settings)), out)
+
+
+async def _open_again(plan: Plan, settings: Settings) -> bool:
+    """Whether a crawl that had ended was opened again (`fyke failures --redrive --reopen`)."""
+    from agents.cli.desk import desk
+
+    try:
+        async with desk(settings) as at:
+            return plan.name in at.broadcast.crawls and at.crawl(plan.name).state != "ended"
+    except EnvironmentFault:  # its broker is gone
+        return False
 
 
 def _settings_of_plan(plan: Plan, **options: Any) -> Settings:
@@ -209,6 +223,8 @@ def _exit(report: Report, out: Path | None) -> NoReturn:
 
 def exit_code(result: str, pages: int) -> Exit:
     """The exit code of a crawl that ended."""
+    if result == "cancelled":
+        return Exit.CANCELLED
     if result == "limit" and pages:
         return Exit.LIMIT
     return Exit.ENDED if pages else Exit.NO_PAGE

@@ -170,7 +170,8 @@ def summary(
     `lines`: how many each output file has; `result`: as in the crawl's definition; `before`: pages of earlier runs.
     """
     counts, seconds = snapshot.counts, max(snapshot.elapsed, 1e-3)
-    ending = {"exhausted": "everything in reach was fetched", "limit": "the page limit was reached"}.get(result, result)
+    ending = {"exhausted": "everything in reach was fetched", "limit": "the page limit was reached",
+              "cancelled": "somebody cancelled it"}.get(result, result)  # fmt: skip
     here = f", {counts.done - before:,} of them" if before else ""
     rows = [
         ("pages", f"{counts.done:,}{here} in {clock(seconds)} ({(counts.done - before) / seconds:.1f}/s)"),

@@ -1,4 +1,4 @@
-"""What the command line writes to Kafka itself: seeds, crawl definitions, and where an exporter begins."""
+"""What the command line writes to Kafka: seeds, commands, crawl definitions, and where an exporter begins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 from streams import codecs, messages
 from streams.errors import EnvironmentFault
 from streams.settings import Settings
-from streams.topics import URLS, Topic
+from streams.topics import INBOX, URLS, Topic
 
 T = TypeVar("T")
 
@@ -65,6 +65,18 @@ class Writer:
         topic, count, source = self._prefix + URLS.name, 0, iter(seeds)
         while chunk := list(islice(source, _AT_ONCE)):
             await self._try("write seeds", self._send_all(topic, [codecs.encode(seed) for seed in chunk]))
+            count += len(chunk)
+        return count
+
+    async def commands(self, commands: Iterable[tuple[int, messages.Command]]) -> int:
+        """Write commands to their shards; returns how many. Written again they do no harm."""
+        topic, count, source = self._prefix + INBOX.name, 0, iter(commands)
+        while chunk := list(islice(source, _AT_ONCE)):
+            sent = [
+                await self._try("write commands", self._producer.send(topic, codecs.encode(command), partition=shard))
+                for shard, command in chunk
+            ]
+            await self._try("write commands", asyncio.gather(*sent))
             count += len(chunk)
         return count
 

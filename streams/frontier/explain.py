@@ -15,12 +15,13 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from streams.definitions import CrawlDefinition
-from streams.frontier.candidates import kept_out
+from streams.frontier.candidates import kept_out, ruled_out
 from streams.frontier.index import queue_entry, queue_prefix
 from streams.frontier.reasons import RETRY_AFTER, Reason, excluded_by, failed_with
 from streams.frontier.robots import RobotsGate
 from streams.frontier.rows import HostRow, State, UrlRow
 from streams.frontier.turn import RowReader
+from streams.policy.bounds import bounds_of
 from streams.policy.keys import SAFE, canonical_by
 from streams.policy.limits import LimitRules
 from streams.policy.retry import phase
@@ -153,10 +154,10 @@ def _unmet(asked: Inquiry) -> Reason:
         return Reason("ended", f"It has no row, and crawl {crawl.id} has ended ({crawl.result or 'ended'}): what is "
                       "named now is kept out. If it was crawled, its row may have expired since.",
                       "Crawl again, or look for it in the output.")  # fmt: skip
-    if rule := kept_out(asked.url, 0, crawl):
+    if rule := kept_out(asked.url, 0, crawl) or bounds_of(crawl).trap(asked.url, asked.now):
         reason = excluded_by(rule, crawl)
         return reason._replace(text=f"It has no row. By the rules of now it would be kept out: {reason.text}")
-    if crawl.robots and not _allowed(asked):
+    if _obeys_robots(asked, asked.url) and not _allowed(asked):
         reason = excluded_by("robots", crawl)
         return reason._replace(text=f"It has no row. By the rules of now it would be kept out: {reason.text}")
     return Reason(
@@ -164,6 +165,10 @@ def _unmet(asked: Inquiry) -> Reason:
         "are known now would keep it out; how deep it lies cannot be known.",
         f"Hand it in: fyke seed {asked.url} --crawl {crawl.id}",
     )  # fmt: skip
+
+
+def _obeys_robots(asked: Inquiry, url: str) -> bool:
+    return asked.crawl is not None and LimitRules(asked.crawl, asked.politeness).for_url(url).robots
 
 
 def _allowed(asked: Inquiry) -> bool:
@@ -198,7 +203,7 @@ def _by_definition(asked: Inquiry, row: UrlRow) -> Reason | None:
                       "Publish it again, or forget the URL.")  # fmt: skip
     if crawl.state == "paused":
         return Reason("paused", f"Crawl {crawl.id} is paused.", f"Let it go on: fyke unpause {crawl.id}")
-    if rule := _over(crawl, asked.now) or kept_out(row.url, row.depth, crawl, row.source):
+    if rule := _over(crawl, asked.now) or ruled_out(row, crawl, asked.now):
         reason = excluded_by(rule, crawl)
         return reason._replace(text=f"It is about to be excluded: {reason.text}")
     if facts is not None and facts.held:
@@ -217,8 +222,7 @@ def _by_time(asked: Inquiry, row: UrlRow) -> Reason | None:
     if row.due <= asked.now:
         return None
     if not row.outcome:
-        return Reason("window", f"Its rule lets it be fetched from {_at(row.due)} on.",
-                      "The windows of the rule say so; `fyke rules` shows them.", row.due)  # fmt: skip
+        return _shut(row, row.due)
     attempts = asked.crawl.attempts if asked.crawl is not None else 0
     status = f" ({row.status})" if row.status else ""
     return Reason("retry", f"Attempt {row.attempt} of {attempts} failed with {row.outcome}{status}; the next one is "
@@ -235,8 +239,12 @@ def _by_window(asked: Inquiry, row: UrlRow) -> Reason | None:
     shut = max((opening.until for opening in openings if not opening.open), default=0)
     if not shut:
         return None
-    return Reason("window", f"Its rule lets it be fetched from {_at(shut)} on.",
-                  f"Which rule: fyke rules test {row.url} --crawl {row.crawl}", shut)  # fmt: skip
+    return _shut(row, shut)
+
+
+def _shut(row: UrlRow, until: int) -> Reason:
+    return Reason("window", f"Its rule lets it be fetched from {_at(until)} on.",
+                  f"Which rule: fyke rules test {row.url} --crawl {row.crawl}", until)  # fmt: skip
 
 
 def _by_host(asked: Inquiry, row: UrlRow) -> Reason | None:
@@ -259,7 +267,7 @@ def _by_host(asked: Inquiry, row: UrlRow) -> Reason | None:
 
 def _by_robots(asked: Inquiry, row: UrlRow) -> Reason | None:
     crawl, facts = asked.crawl, asked.facts
-    if crawl is None or not LimitRules(crawl, asked.politeness).for_url(row.url).robots:
+    if not _obeys_robots(asked, row.url):
         return None
     verdict = RobotsGate(asked.politeness).ask(asked.host, row.url, asked.now)
     if verdict.order:
@@ -307,13 +315,19 @@ def _before(place: Place | None) -> str:
 
 
 def _settled(asked: Inquiry, row: UrlRow) -> Reason:
+    reason = _outcome(asked, row)
+    if not row.due:
+        return reason
+    return reason._replace(text=f"{reason.text} It is visited again at {_at(row.due)}.", until=row.due)
+
+
+def _outcome(asked: Inquiry, row: UrlRow) -> Reason:
     when = _at(row.visited)
     if row.state is State.FETCHED:
         return Reason("parsing", f"It was fetched at {when}; its page waits for the parser.",
                       "If that lasts, look at the parsers: `fyke status` shows how far they are behind.")  # fmt: skip
     if row.state is State.DONE:
-        again = f" It is visited again at {_at(row.due)}." if row.due else ""
-        return Reason("done", f"It was fetched ({row.status}) and parsed at {when}.{again}", "", row.due)
+        return Reason("done", f"It was fetched ({row.status}) and parsed at {when}.", "")
     if row.state is State.REDIRECTED:
         return Reason("redirected", f"It answered {row.status} at {when} and led to another URL, which is crawled in "
                       "its place.", "Ask about that one; its `via` names this one.")  # fmt: skip

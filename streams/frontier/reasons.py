@@ -31,6 +31,8 @@ _RULES: Final[dict[str, tuple[str, str]]] = {
 }
 _SCOPE: Final = "Widen the scope, or let it in by a scope rule, and hand it in again."
 
+_TRAP: Final = "If it is none, hand it in as a seed, or raise `{check}` of the crawl's traps."
+
 _FAILURES: Final[dict[str, str]] = {
     "http_status": "The site answered so. If it should not: is it behind a login, or are we refused?",
     "timeout": "The site is slow, or out of reach from here.",
@@ -51,16 +53,19 @@ def excluded_by(rule: str, crawl: CrawlDefinition | None) -> Reason:
     if rule in _RULES:
         text, advice = _RULES[rule]
         return Reason(rule, text, advice)
+    if name == "trap":
+        check = rule.partition(":")[2]
+        return Reason(rule, f"it looks like an endless space of URLs ({check}).", _TRAP.format(check=check))
     if name == "scope":
-        mode = rule.partition(":")[2]
+        which = rule.partition(":")[2]
+        if crawl is not None and any(which == own.id for own in crawl.scope_rules):
+            return Reason(rule, f"the crawl's scope rule {which} keeps it out.", "Change or remove that rule.")
         values = ", ".join(crawl.scope.values) if crawl is not None else ""
-        return Reason(rule, f"it is out of the crawl's scope ({mode}: {values}).", _SCOPE)
+        return Reason(rule, f"it is out of the crawl's scope ({which}: {values}).", _SCOPE)
     if name == "accept":
         own_id = rule.partition(":")[2]
         return Reason(rule, f"it was answered with a media type that limit rule {own_id} does not accept.",
                       "Add the type to `accept` of that rule, then fetch it again: a seed with refetch.")  # fmt: skip
-    if crawl is not None and any(rule in (own.id, f"rule:{own.id}") for own in crawl.scope_rules):
-        return Reason(rule, f"the crawl's scope rule {rule} keeps it out.", "Change or remove that rule.")
     return Reason(rule, f"rule {rule} keeps it out.", "See the crawl's definition: fyke status NAME.")
 
 

@@ -60,7 +60,7 @@ class Sweep(msgspec.Struct, array_like=True, frozen=True):
         """Whether a row is to be forgotten."""
         if row.crawl != self.crawl:
             return False
-        return hostname(row.url) == self.host if self.host else row.url.startswith(self.prefix)
+        return hostname(row.url).removesuffix(".") == self.host if self.host else row.url.startswith(self.prefix)
 
     def word(self, url: str) -> Forgotten:
         """What sinks are told of a URL."""

@@ -42,6 +42,8 @@ class Site:
     url: str = ""
     links: dict[str, Sequence[str]] = field(default_factory=dict)
     status: dict[str, int] = field(default_factory=dict)
+    extra: dict[str, dict[str, str]] = field(default_factory=dict)
+    """More headers of the answer, by path."""
     robots: str | int = 404
     """Text of robots.txt, or the status it is answered with."""
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -83,6 +85,8 @@ def serving() -> Iterator[Site]:
             status, kind, body = site.answer(self.path)
             self.send_response(status)
             self.send_header("Content-Type", kind)
+            for name, value in site.extra.get(self.path, {}).items():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -130,7 +130,8 @@ def test_clean_asks_first(folder):
         ("exhausted", 0, Exit.NO_PAGE),
         ("limit", 5, Exit.LIMIT),
         ("limit", 0, Exit.NO_PAGE),
-        ("cancelled", 5, Exit.ENDED),
+        ("cancelled", 5, Exit.CANCELLED),
+        ("cancelled", 0, Exit.CANCELLED),
     ],
 )
 def test_the_exit_code_says_how_it_ended(result, pages, code):

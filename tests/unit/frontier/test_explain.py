@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams import messages as m
-from streams.definitions import LimitRule, Scope, ScopeRule
+from streams.definitions import LimitRule, Scope, ScopeRule, Traps
 from streams.frontier.explain import COUNTED, Explanation, Facts, Inquiry, place_of
 from streams.frontier.reasons import excluded_by
 from streams.frontier.rows import HostRow, State, decode_url_row, url_key
@@ -280,6 +280,7 @@ def test_what_robots_forbid_by_now_is_about_to_be_excluded() -> None:
     ({"state": "ended", "ended": 1}, "ended"),
     ({"robots": True}, "not_met"),
     ({"state": "paused"}, "not_met"),
+    ({"traps": Traps(length=5)}, "trap:length"),
 ])  # fmt: skip
 def test_without_a_row_the_rules_of_now_are_asked(definition: dict[str, Any], reason: str) -> None:
     rig = Rig(crawl(**definition))
@@ -323,10 +324,11 @@ def test_a_probe_that_is_due() -> None:
     assert from_rows(rig).reason == "probe"
 
 
-@pytest.mark.parametrize("rule", ["no-print", "rule:no-print"])
-def test_a_crawls_own_rule_is_named(rule: str) -> None:
+def test_a_crawls_own_rule_is_named() -> None:
     definition = crawl(scope_rules=(ScopeRule(id="no-print", regex="print"),))
-    assert excluded_by(rule, definition).text == f"the crawl's scope rule {rule} keeps it out."
+    rig = Rig(definition)
+    assert "scope rule no-print keeps it out" in told(rig, f"{H}/print").text
+    assert told(rig, f"{H}/print").reason == "scope:no-print"
     assert "rule other keeps it out" in excluded_by("other", definition).text
     assert excluded_by("scope:host", None).id == "scope:host"
 
