@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from streams.codecs import CRAWL_ID, decode, encode
 from streams.definitions import CrawlDefinition
 from streams.errors import MessageError
+from streams.frontier.tally import counted
 from streams.messages import DEFAULT_CRAWL, CrawlCounts, Progress
 from streams.policy.limits import faults_of
 from streams.settings import Settings
@@ -87,14 +88,9 @@ class Board(dict[int, Progress]):
             exclusions=_added(counts.exclusions for counts in reports),
         )
 
-    def pages_elsewhere(self, shard: int) -> dict[str, int]:
-        """Pages of each crawl that the other shards count."""
-        pages: dict[str, int] = {}
-        for other, report in self.items():
-            if other != shard:
-                for crawl, counts in report.crawls.items():
-                    pages[crawl] = pages.get(crawl, 0) + counts.done + counts.fetched
-        return pages
+    def elsewhere(self, shard: int) -> dict[str, CrawlCounts]:
+        """What the other shards count for each crawl, as far as budgets are about it."""
+        return counted(report for other, report in self.items() if other != shard)
 
 
 def _added(parts: Iterator[dict[str, int]]) -> dict[str, int]:

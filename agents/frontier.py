@@ -232,7 +232,7 @@ class Actor:
             taken = self._take()
             messages = [message for waiting in taken for message in await self._read(waiting)]
             await self._know(messages)
-            turn = shard.turn(messages, self.clock.now(), self.broadcast.board.pages_elsewhere(self.config.shard))
+            turn = shard.turn(messages, self.clock.now(), self.broadcast.board.elsewhere(self.config.shard))
             await self._write(turn)
             if taken:
                 shard.position = taken[-1].batch.last + 1  # also over messages that could not be read

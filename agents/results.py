@@ -68,6 +68,7 @@ class Results:
                 "fetched",
                 status=answer.status,
                 page=place,
+                size=len(answer.body),
                 elapsed=answer.end - answer.start,
                 **validators(answer),
             )

@@ -37,8 +37,8 @@ class Closing:
         return bool(self._hosts) or any(cursor is not None for cursor in self._sweeps.values())
 
     def queued(self, queue: HostQueue, crawl_id: str) -> None:
-        """A URL was queued: if its crawl is over, it does not wait for its host."""
-        if crawl_id in self._gates.over:
+        """A URL was queued: if its crawl is over, or has nothing left for its host, it does not wait for that."""
+        if self._gates.over_at(queue.row, crawl_id):
             self._hosts[queue] = None
 
     def begin(self, hosts: Mapping[str, HostQueue]) -> None:
@@ -73,13 +73,13 @@ class Closing:
             for fingerprint in fingerprints:
                 row = turn.url(fingerprint)
                 if row is not None and row.crawl == crawl_id:
-                    self.exclude(turn, fingerprint, row)
+                    self.exclude(turn, fingerprint, row, self._gates.over[crawl_id])
             self._sweeps[crawl_id] = entries[-1][0] if len(entries) == SWEEP else None
 
-    def exclude(self, turn: Turn, fingerprint: bytes, row: UrlRow) -> None:
+    def exclude(self, turn: Turn, fingerprint: bytes, row: UrlRow, rule: str) -> None:
         """End the visit of a URL that still waits and of which no order is out."""
         if row.state is State.WAITING and fingerprint not in self._released:
-            turn.put(fingerprint, excluded(row, self._gates.over[row.crawl], turn.now))
+            turn.put(fingerprint, excluded(row, rule, turn.now))
 
 
 def excluded(row: UrlRow, rule: str, now: int) -> UrlRow:

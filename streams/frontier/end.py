@@ -14,7 +14,8 @@ from typing import Literal
 from streams.messages import CrawlCounts, Progress
 
 NOTHING = CrawlCounts()
-Result = Literal["exhausted", "limit", "deadline"]
+Result = Literal["exhausted", "limit", "size", "deadline"]
+BUDGETS: tuple[Result, ...] = ("limit", "size", "deadline")
 
 
 @dataclass(slots=True)
@@ -75,10 +76,8 @@ def _left(counts: CrawlCounts) -> int:
 
 
 def result_of(crawl: str, reports: Iterable[Progress]) -> Result:
-    """How a crawl ended: by a limit if a limit kept any URL out, else exhausted."""
+    """How a crawl ended: by the first of its budgets that kept any URL out, else exhausted."""
     rules: set[str] = set()
     for report in reports:
         rules.update(report.crawls.get(crawl, NOTHING).exclusions)
-    if "limit" in rules:
-        return "limit"
-    return "deadline" if "deadline" in rules else "exhausted"
+    return next((budget for budget in BUDGETS if budget in rules), "exhausted")

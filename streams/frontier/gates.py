@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from streams.definitions import CrawlDefinition
-from streams.frontier.rows import State
+from streams.frontier import budgets
+from streams.frontier.rows import HostRow, State
 from streams.frontier.tally import Tallies
+from streams.messages import CrawlCounts
 from streams.policy.limits import Effective, HostLimits, RuleBook, strictest
 from streams.policy.politeness import Limits
 from streams.policy.urls import PolitenessMode
@@ -30,11 +32,11 @@ class Gates:
         self._seen: dict[str, CrawlDefinition] = {}
         self._crawls = crawls
         self._tallies = tallies
-        self._elsewhere: Mapping[str, int] = {}
+        self._elsewhere: Mapping[str, CrawlCounts] = {}
         self._deadline = NEVER
 
-    def look(self, now: int, elsewhere: Mapping[str, int]) -> None:
-        """A turn begins. `elsewhere`: pages that other shards count for each crawl."""
+    def look(self, now: int, elsewhere: Mapping[str, CrawlCounts]) -> None:
+        """A turn begins. `elsewhere`: what the other shards count for each crawl."""
         self._elsewhere = elsewhere
         self._deadline = NEVER
         self._see()
@@ -46,14 +48,23 @@ class Gates:
             if tally.states[State.WAITING]:
                 if rule := self.rule(crawl, now):
                     self.over[crawl_id] = rule
-                elif crawl.deadline is not None:
-                    self._deadline = min(self._deadline, crawl.deadline)
-            elif tally.due and crawl.deadline is not None and now < crawl.deadline:
-                self._deadline = min(self._deadline, crawl.deadline)  # then nobody waits for what would come back
+                else:
+                    self._deadline = min(self._deadline, budgets.deadline(crawl))
+            elif tally.due and now < budgets.deadline(crawl):
+                self._deadline = min(self._deadline, budgets.deadline(crawl))  # then nobody waits for what would come back
 
     def next_at(self) -> float:
         """The next deadline of a crawl with URLs that wait or come back (ms)."""
         return self._deadline
+
+    def over_at(self, row: HostRow, crawl_id: str) -> str:
+        """The rule by which a crawl's URLs on a host may not be released any more, "" for none."""
+        if rule := self.over.get(crawl_id, ""):
+            return rule
+        crawl = self._crawls.get(crawl_id)
+        if crawl is None or crawl.state == "paused" or (crawl.host_limit is None and crawl.host_size is None):
+            return ""
+        return budgets.over_on_host(crawl, row)
 
     def holds(self, crawl_id: str) -> bool:
         """Whether a crawl's URLs must wait: it is unknown or paused, or all pages of its limit are out already."""
@@ -120,15 +131,14 @@ class Gates:
         return tally is None or not tally.states[State.WAITING]
 
     def _pages(self, crawl_id: str) -> int:
-        return self._tallies[crawl_id].pages + self._elsewhere.get(crawl_id, 0)
+        return self._tallies[crawl_id].pages + budgets.pages_of(self._elsewhere, crawl_id)
 
     def rule(self, crawl: CrawlDefinition, now: int) -> str:
         """The rule by which nothing more of a crawl is released, "" for none."""
         if crawl.state == "ended":
             return "cancelled" if crawl.result == "cancelled" else "ended"
-        if crawl.deadline is not None and now >= crawl.deadline:
-            return "deadline"
-        return "limit" if crawl.limit is not None and self._pages(crawl.id) >= crawl.limit else ""
+        size = self._tallies[crawl.id].size + self._elsewhere.get(crawl.id, budgets.NOTHING).size
+        return budgets.over(crawl, self._pages(crawl.id), size, now)
 
 
 def _about_hosts(crawl: CrawlDefinition) -> tuple[object, ...]:

@@ -87,7 +87,8 @@ class HostQueue:
     """One host: its row, the crawls that wait for it, and its orders that are out. Times in ms.
 
     A crawl's queue is in one of three places: `crawls` (something is queued; the next in turn first), `held` (its
-    crawl may not go on), `idle` (empty; it keeps its cursor, so that consumed entries are not read over again).
+    crawl may not go on, or all pages are out that it has left for this host), `idle` (empty; it keeps its cursor, so
+    that consumed entries are not read over again).
     """
 
     host: str

@@ -20,6 +20,7 @@ UNPARSED = b"f"
 COMING_BACK = b"r"
 HEAD_START = 24 * 3600 * 1000
 """ms that each step of priority is worth in its queue."""
+SIZE = "size"
 REASONED = (State.FAILED, State.EXCLUDED)
 """States that are counted by class or rule, too."""
 READ = (State.FETCHED, State.DONE)
@@ -90,7 +91,7 @@ class FrontierIndexer:
         """`crawl NUL state`, and for some rows `crawl NUL` and one of these.
 
         `state:class` for failures and exclusions, `state:sitemap` for what was read and is no page, `due` for what
-        comes back.
+        comes back, `size`: bytes of bodies.
         """
         if key[:1] != URL_KEY:
             return ()
@@ -102,7 +103,7 @@ class FrontierIndexer:
         known = self._counters.get(kind)
         if known is None:
             known = self._counters[kind] = _counters(*kind)
-        return known
+        return (*known, (f"{row.crawl}\0{SIZE}".encode(), row.size)) if row.size else known
 
     def _decoded(self, value: bytes) -> UrlRow:
         """The row of a value; the store asks for entries and counters of one value after the other."""

@@ -109,7 +109,8 @@ def jitter(key: bytes, attempt: int) -> float:
 
 def _page(turn: Turn, outcome: FetchOutcome, row: UrlRow) -> None:
     """A page is durable: waiting becomes fetched; a visit that had failed is resolved."""
-    facts = {"status": outcome.status, "etag": outcome.etag, "last_modified": outcome.last_modified}
+    facts = {"status": outcome.status, "etag": outcome.etag, "last_modified": outcome.last_modified,
+             "size": outcome.size}  # fmt: skip
     if row.state is State.DONE and not row.status:  # the parser was faster
         turn.put(outcome.fingerprint, replace(row, **facts))
         return

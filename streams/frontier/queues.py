@@ -80,6 +80,11 @@ class HostQueues:
         queue.held[crawl_id] = queue.crawls.pop(crawl_id)
         self.held.setdefault(crawl_id, {})[queue] = None
 
+    def free(self, queue: HostQueue, crawl_id: str) -> None:
+        """An order was answered: what was held until then, because the host's budget was out, is looked at again."""
+        if crawl_id in queue.held and queue not in self.held.get(crawl_id, ()):
+            queue.crawls[crawl_id] = queue.held.pop(crawl_id)
+
     def resume(self, gates: Gates, now: int) -> None:
         """Let crawls that were held go on: of a crawl near its page limit, not more hosts than it has pages left."""
         for crawl_id in list(self.held):

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from streams.definitions import CrawlDefinition
 from streams.frontier import outcomes
+from streams.frontier.budgets import all_out, spend
 from streams.frontier.candidates import ruled_out
 from streams.frontier.closing import Closing, excluded
 from streams.frontier.due import DueRows
@@ -30,7 +31,7 @@ from streams.frontier.rows import State, UrlRow
 from streams.frontier.sitemaps import named, wants
 from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
-from streams.messages import FetchOutcome
+from streams.messages import CrawlCounts, FetchOutcome
 from streams.policy.urls import PolitenessMode
 
 STEPS = 4000
@@ -109,6 +110,7 @@ class Release:
         """The order of a page is no longer out."""
         queue = self.queues.host(turn, out.host)
         queue.ended(out.crawl)
+        self.queues.free(queue, out.crawl)
         turn.tallies[out.crawl].released -= 1
         self.queues.schedule(queue, turn.now)
         return queue
@@ -166,7 +168,12 @@ class Release:
             times.append(oldest + self._config.answer_timeout * 1000 + 1)
         return min(times)
 
-    def run(self, turn: Turn, elsewhere: Mapping[str, int]) -> None:
+    def spent(self, turn: Turn) -> None:
+        """Write down what the turn has spent of hosts' budgets; what waits on a host without any left is excluded."""
+        for queue, crawl_id in spend(turn, self.queues):
+            self._closing.queued(queue, crawl_id)
+
+    def run(self, turn: Turn, elsewhere: Mapping[str, CrawlCounts]) -> None:
         """Release what may run now into `turn.orders`; exclusions and the like become rows."""
         if turn.now < self._now - LOOK_AGAIN:
             self._clock_went_back(turn.now)
@@ -195,17 +202,18 @@ class Release:
         steps = STEPS
         for queue in self._closing.waiting():
             self.queues.unpark(queue)
-            for crawl_id in [c for c in (*queue.crawls, *queue.held) if c in self._gates.over]:
-                if crawl_id in queue.held:
-                    queue.crawls[crawl_id] = queue.held.pop(crawl_id)
-                steps -= self._drop(turn, queue, crawl_id, steps)
+            for crawl_id in (*queue.crawls, *queue.held):
+                if rule := self._gates.over_at(queue.row, crawl_id):
+                    if crawl_id in queue.held:
+                        queue.crawls[crawl_id] = queue.held.pop(crawl_id)
+                    steps -= self._drop(turn, queue, crawl_id, rule, steps)
             self.queues.schedule(queue, turn.now)
             if steps <= 0:
                 self._closing.again(queue)
                 break
         return steps
 
-    def _drop(self, turn: Turn, queue: HostQueue, crawl_id: str, most: int) -> int:
+    def _drop(self, turn: Turn, queue: HostQueue, crawl_id: str, rule: str, most: int) -> int:
         """Exclude up to `most` URLs of a crawl that is over on one host; returns the number looked at."""
         for steps in range(1, most + 1):
             fingerprint = queue.crawls[crawl_id].pop(self._store)
@@ -214,7 +222,7 @@ class Release:
                 return steps
             row = turn.url(fingerprint)
             if row is not None:
-                self._closing.exclude(turn, fingerprint, row)
+                self._closing.exclude(turn, fingerprint, row, rule)
         return max(most, 0)
 
     def _take_due(self, turn: Turn) -> None:
@@ -247,8 +255,14 @@ class Release:
                 break
             steps += 1
             crawl_id = next(iter(queue.crawls))
-            if self._gates.holds(crawl_id) or crawl_id in self._gates.over:
+            over = self._gates.over_at(queue.row, crawl_id)
+            if over or self._gates.holds(crawl_id):
                 self.queues.hold(queue, crawl_id)
+                if over:
+                    self._closing.again(queue)
+                continue
+            if all_out(self._crawls[crawl_id], queue):
+                queue.held[crawl_id] = queue.crawls.pop(crawl_id)  # until an order is answered
                 continue
             queue.rotate(crawl_id)
             fingerprint = queue.crawls[crawl_id].pop(self._store)
@@ -346,4 +360,5 @@ class Release:
 
     def _robots_over(self, turn: Turn, queue: HostQueue, out: Out) -> None:
         queue.ended(out.crawl)
+        self.queues.free(queue, out.crawl)
         queue.robots_out = False

@@ -83,6 +83,11 @@ class UrlRow(msgspec.Struct, array_like=True, frozen=True):
     unresolved: Unresolved | None = None
 
     @property
+    def counted(self) -> bool:
+        """Whether it counts as a page against limits."""
+        return self.source == "page" and self.state in (State.FETCHED, State.DONE)
+
+    @property
     def open(self) -> bool:
         """Whether the visit has no terminal row yet."""
         return self.state in OPEN

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from streams import messages as m
 from streams.definitions import CrawlDefinition
 from streams.frontier import outcomes
+from streams.frontier.budgets import budgeted
 from streams.frontier.candidates import ORDER_BITS, Admission
 from streams.frontier.commands import redrive
 from streams.frontier.explain import Explanation, Inquiry, fingerprint_of, place_of
@@ -53,13 +54,13 @@ class Shard:
         self._hosts = 0
         self._over: frozenset[str] = frozenset()
 
-    def turn(self, inbox: Sequence[tuple[int, m.Inbox]], now: int, elsewhere: Mapping[str, int]) -> Turn:
+    def turn(self, inbox: Sequence[tuple[int, m.Inbox]], now: int, elsewhere: Mapping[str, m.CrawlCounts]) -> Turn:
         """Apply messages (with their offsets) and release what may run now (ms).
 
-        `elsewhere`: pages that other shards count for each crawl (for page limits).
+        `elsewhere`: what the other shards count for each crawl (for its budgets).
         """
         self._now = now
-        turn = Turn(self._store, self.tallies, now)
+        turn = Turn(self._store, self.tallies, now, budgeted(self._crawls.values()))
         turn.load(item.fingerprint for _, message in inbox for item in _items(message))
         for offset, message in inbox:
             self._apply(turn, offset, message)
@@ -67,9 +68,11 @@ class Shard:
         self._unparsed(turn)
         self._settle(turn)
         self._release.overdue(turn)
+        self._release.spent(turn)
         if self.position >= self.backlog:
             self._release.run(turn, elsewhere)
             self._sweeper.run(turn, self._release.released, self._release.queues.hosts)
+        self._release.spent(turn)
         self._release.wait(turn)
         hosts = self._release.queues.hosts_by_crawl.total()
         over = self._release.revisits.over

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from streams.frontier.index import READ, SITEMAP
+from streams.frontier.index import READ, SITEMAP, SIZE
 from streams.frontier.rows import State, UrlRow
-from streams.messages import CrawlCounts
+from streams.messages import CrawlCounts, Progress
 
 
 def _zeros() -> list[int]:
@@ -23,6 +24,7 @@ class Tally:
     exclusions: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     lists: dict[State, int] = field(default_factory=lambda: dict.fromkeys(READ, 0))  # sitemaps among `states`
     due: int = 0  # ended, and come back
+    size: int = 0  # bytes of the newest bodies of all URLs
     activity: int = 0
     duplicates: int = 0
     released: int = 0  # page orders out and unanswered
@@ -40,6 +42,7 @@ class Tally:
     def shift(self, row: UrlRow, by: int) -> None:
         """Count a row in (1) or out (-1)."""
         self.states[row.state] += by
+        self.size += by * row.size
         if row.state is State.FAILED:
             self.failures[row.outcome] += by
         elif row.state is State.EXCLUDED:
@@ -70,9 +73,24 @@ class Tally:
             hosts=hosts,
             due=self.due,
             sitemaps=self.lists[State.DONE],
+            size=self.size,
             failures={name: n for name, n in self.failures.items() if n},
             exclusions={name: n for name, n in self.exclusions.items() if n},
         )
+
+
+def counted(reports: Iterable[Progress]) -> dict[str, CrawlCounts]:
+    """What some shards count together for each crawl, as far as budgets are about it."""
+    sums: dict[str, list[int]] = {}
+    for report in reports:
+        for crawl, counts in report.crawls.items():
+            known = sums.setdefault(crawl, [0, 0, 0, 0])
+            for i, number in enumerate((counts.done, counts.fetched, counts.released, counts.size)):
+                known[i] += number
+    return {
+        crawl: CrawlCounts(done=done, fetched=fetched, released=released, size=size)
+        for crawl, (done, fetched, released, size) in sums.items()
+    }
 
 
 class Tallies(dict[str, Tally]):
@@ -109,6 +127,8 @@ class Tallies(dict[str, Tally]):
             tally = tallies[crawl]
             if name == "due":
                 tally.due = number
+            elif name == SIZE:
+                tally.size = number
             elif reason == SITEMAP and names[state] in tally.lists:
                 tally.lists[names[state]] = number
             elif not reason:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -55,6 +55,7 @@ class Turn:
     store: RowReader
     tallies: Tallies
     now: int
+    budgeted: Collection[str] = ()  # crawls with a budget for each host
     candidates: list[Candidate] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     forgotten: list[Forgotten] = field(default_factory=list)
@@ -65,6 +66,7 @@ class Turn:
     ended: dict[bytes, UrlRow | None] = field(default_factory=dict)  # the rows before those visits ended
     changed: dict[bytes, UrlRow] = field(default_factory=dict)
     dropped: dict[bytes, None] = field(default_factory=dict)
+    spent: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # pages and bytes, by host and crawl
     _urls: dict[bytes, UrlRow | None] = field(default_factory=dict)
     _hosts: dict[str, HostRow | None] = field(default_factory=dict)
     _others: dict[bytes, bytes | None] = field(default_factory=dict)
@@ -92,6 +94,10 @@ class Turn:
         """Change a URL's row, which this turn has read."""
         old = self._urls[fingerprint]
         self.tallies.move(old, row)
+        if row.crawl in self.budgeted:
+            self._spend(row, 1)
+            if old is not None:
+                self._spend(old, -1)
         if not row.open and (old is None or old.open):
             self.finished[row.state] += 1
         if not row.open and (old is None or old.state is not row.state):
@@ -106,9 +112,16 @@ class Turn:
         row = self._urls[fingerprint]
         assert row is not None  # noqa: S101 - callers have looked at it
         self.tallies.remove(row)
+        if row.crawl in self.budgeted:
+            self._spend(row, -1)
         self._urls[fingerprint] = None
         self.changed.pop(fingerprint, None)
         self.dropped[fingerprint] = None
+
+    def _spend(self, row: UrlRow, by: int) -> None:
+        """Count a row in (1) or out (-1) of what its crawl has spent on its host."""
+        pages, size = self.spent.get((row.host, row.crawl), (0, 0))
+        self.spent[row.host, row.crawl] = pages + by * row.counted, size + by * row.size
 
     def hosts(self, hosts: Sequence[str]) -> list[HostRow]:
         """The rows of hosts as this turn has left them; an empty one for an unknown host."""

@@ -22,6 +22,7 @@ from streams.frontier.end import EndWatch, result_of, seems_over
 from streams.frontier.release import ShardConfig
 from streams.frontier.rows import URL_KEY, State, UrlRow, decode_url_row
 from streams.frontier.shard import Shard
+from streams.frontier.tally import counted
 from streams.policy import urls
 from streams.policy.scope import compile_scope
 from streams.topics import shard_of
@@ -212,7 +213,7 @@ class World:
         named = {crawl for _, message in inbox for crawl in crawls_of(message)}
         if not named <= self.known[number].keys() or self.random.random() < 0.1:
             self.known[number].update(self.crawls)  # as a worker does that meets a crawl it has not read of
-        turn = shard.turn(inbox, self.now, self._pages_elsewhere(number))
+        turn = shard.turn(inbox, self.now, self._elsewhere(number))
         for item in turn.candidates:
             self._candidate(item)
             self._may_die()
@@ -233,12 +234,8 @@ class World:
             self.released.append((self.now, order))
         self._may_die()
 
-    def _pages_elsewhere(self, number: int) -> dict[str, int]:
-        pages: Counter[str] = Counter()
-        for other, report in self.board.items():
-            if other != number:
-                pages.update({crawl: counts.done + counts.fetched for crawl, counts in report.crawls.items()})
-        return pages
+    def _elsewhere(self, number: int) -> dict[str, m.CrawlCounts]:
+        return counted(report for other, report in self.board.items() if other != number)
 
     def _candidate(self, item: m.Candidate) -> None:
         self.deliver(item.url, m.Candidates(items=(item,)))

@@ -88,5 +88,7 @@ def test_a_shard_without_rows_of_the_crawl_is_zero_once_it_reports() -> None:
 def test_the_result_names_the_limit_that_kept_urls_out() -> None:
     assert result_of("c", CLOSED.values()) == "exhausted"
     assert result_of("c", [report(0, 1, limit=2)]) == "limit"
+    assert result_of("c", [report(0, 1, size=2), report(1, 1, deadline=1)]) == "size"
+    assert result_of("c", [report(0, 1, **{"limit:host": 1, "size:host": 2})]) == "exhausted"
     assert result_of("c", [report(0, 1, deadline=2), report(1, 1)]) == "deadline"
     assert result_of("other", [report(0, 1, limit=2)]) == "exhausted"

@@ -9,20 +9,23 @@ import pytest
 from streams.frontier.gates import Gates
 from streams.frontier.rows import State
 from streams.frontier.tally import Tallies
+from streams.messages import CrawlCounts
 from streams.policy.politeness import Limits
 from tests.unit.frontier.rig import crawl
 
 NOW = 1_000_000
 
 
-def gates(crawls: dict[str, Any], elsewhere: int = 0, **numbers: int) -> Gates:
+def gates(crawls: dict[str, Any], **numbers: int) -> Gates:
+    """Numbers: URLs by state, `released`, `size`, and `elsewhere` and `size_elsewhere` of other shards."""
     tallies = Tallies()
     for name, number in {"waiting": 1, **numbers}.items():
-        if name != "released":
+        if name.upper() in State.__members__:
             tallies["c"].states[State[name.upper()]] = number
-    tallies["c"].released = numbers.get("released", 0)
+    tallies["c"].released, tallies["c"].size = numbers.get("released", 0), numbers.get("size", 0)
+    others = CrawlCounts(done=numbers.get("elsewhere", 0), size=numbers.get("size_elsewhere", 0))
     found = Gates(crawls, tallies)
-    found.look(NOW, {"c": elsewhere, "other": 99})
+    found.look(NOW, {"c": others, "other": CrawlCounts(done=99, size=9999)})
     return found
 
 
@@ -40,6 +43,13 @@ def gates(crawls: dict[str, Any], elsewhere: int = 0, **numbers: int) -> Gates:
         ({"limit": 5}, {"done": 1, "elsewhere": 4}, "limit"),
         ({"limit": 5}, {"done": 3, "failed": 9, "redirected": 9}, ""),
         ({"limit": 5, "state": "paused"}, {"done": 9}, ""),
+        ({"duration": 2.0, "created": NOW - 2000}, {}, "deadline"),
+        ({"duration": 2.0, "created": NOW - 1999}, {}, ""),
+        ({"duration": 9.0, "created": NOW, "deadline": NOW}, {}, "deadline"),
+        ({"duration": 2.0}, {}, ""),  # nobody said when it began
+        ({"max_size": 100}, {"size": 99}, ""),
+        ({"max_size": 100}, {"size": 60, "size_elsewhere": 40}, "size"),
+        ({"max_size": 100, "limit": 1}, {"size": 100, "done": 1}, "limit"),
     ],
 )
 def test_which_crawls_are_over(fields, numbers, over: str) -> None:

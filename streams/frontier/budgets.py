@@ -1,0 +1,80 @@
+"""Budgets of crawls: what their pages and bytes may come to, in all and on each host.
+
+What was spent is derived from rows: in all from the store's counters, on a host from each change of a URL's row,
+written into the host's row in the same batch. So nothing is counted twice, whatever is read again. A host's row counts
+for those crawls alone that have a budget for each host, and from when they have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from streams.definitions import CrawlDefinition
+from streams.frontier.hosts import HostQueue
+from streams.frontier.queues import HostQueues
+from streams.frontier.rows import HostRow
+from streams.frontier.turn import Turn
+from streams.messages import CrawlCounts
+
+NEVER = float("inf")
+HOST_PAGES = "limit:host"
+HOST_BYTES = "size:host"
+NOTHING = CrawlCounts()
+
+
+def budgeted(crawls: Iterable[CrawlDefinition]) -> frozenset[str]:
+    """The crawls with a budget for each host."""
+    return frozenset(c.id for c in crawls if c.host_limit is not None or c.host_size is not None)
+
+
+def deadline(crawl: CrawlDefinition) -> float:
+    """Until when a crawl's URLs may be released (ms). A duration counts from when the crawl was made, if known."""
+    at = NEVER if crawl.deadline is None else crawl.deadline
+    if crawl.duration is None or not crawl.created:
+        return at
+    return min(at, crawl.created + crawl.duration * 1000)
+
+
+def over(crawl: CrawlDefinition, pages: int, size: int, now: int) -> str:
+    """The budget of a crawl that is used up, "" for none."""
+    if now >= deadline(crawl):
+        return "deadline"
+    if crawl.limit is not None and pages >= crawl.limit:
+        return "limit"
+    return "size" if crawl.max_size is not None and size >= crawl.max_size else ""
+
+
+def over_on_host(crawl: CrawlDefinition, row: HostRow) -> str:
+    """The budget of a crawl for a host that is used up, "" for none."""
+    pages, size = row.spent.get(crawl.id, (0, 0))
+    if crawl.host_limit is not None and pages >= crawl.host_limit:
+        return HOST_PAGES
+    return HOST_BYTES if crawl.host_size is not None and size >= crawl.host_size else ""
+
+
+def all_out(crawl: CrawlDefinition, queue: HostQueue) -> bool:
+    """Whether all pages that a host's budget leaves are out already, should they succeed."""
+    if crawl.host_limit is None:
+        return False
+    return queue.row.spent.get(crawl.id, (0, 0))[0] + queue.out.get(crawl.id, 0) >= crawl.host_limit
+
+
+def spend(turn: Turn, queues: HostQueues) -> list[tuple[HostQueue, str]]:
+    """Write what a turn has spent into the rows of its hosts; the hosts and crawls about which that is."""
+    found: list[tuple[HostQueue, str]] = []
+    for (host, crawl_id), (pages, size) in turn.spent.items():
+        if not (pages or size):
+            continue
+        queue = queues.host(turn, host)
+        before = queue.row.spent.get(crawl_id, (0, 0))
+        now = (max(0, before[0] + pages), max(0, before[1] + size))
+        queues.keep(turn, queue, spent={**queue.row.spent, crawl_id: now})
+        found.append((queue, crawl_id))
+    turn.spent.clear()
+    return found
+
+
+def pages_of(counts: Mapping[str, CrawlCounts], crawl_id: str) -> int:
+    """Pages in a report that count against a crawl's limit."""
+    known = counts.get(crawl_id, NOTHING)
+    return known.done + known.fetched
