@@ -131,7 +131,7 @@ class FrontierWorker(Stage):
                 await step()
                 self.catch_up()
             news = self.news
-            turn = shard.turn(inbox, self.engine.broker(), self.board.pages_elsewhere(number))
+            turn = shard.turn(inbox, self.engine.broker(), self.board.elsewhere(number))
             self.ring.judge.turn(shard, turn, inbox)
             for write in self.ring.build.frontier:
                 await getattr(self, write)(number, shard, turn)
