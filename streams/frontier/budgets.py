@@ -11,9 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from streams.definitions import CrawlDefinition
 from streams.frontier.hosts import HostQueue
-from streams.frontier.queues import HostQueues
 from streams.frontier.rows import HostRow
-from streams.frontier.turn import Turn
 from streams.messages import CrawlCounts
 
 NEVER = float("inf")
@@ -57,21 +55,6 @@ def all_out(crawl: CrawlDefinition, queue: HostQueue) -> bool:
     if crawl.host_limit is None:
         return False
     return queue.row.spent.get(crawl.id, (0, 0))[0] + queue.out.get(crawl.id, 0) >= crawl.host_limit
-
-
-def spend(turn: Turn, queues: HostQueues) -> list[tuple[HostQueue, str]]:
-    """Write what a turn has spent into the rows of its hosts; the hosts and crawls about which that is."""
-    found: list[tuple[HostQueue, str]] = []
-    for (host, crawl_id), (pages, size) in turn.spent.items():
-        if not (pages or size):
-            continue
-        queue = queues.host(turn, host)
-        before = queue.row.spent.get(crawl_id, (0, 0))
-        now = (max(0, before[0] + pages), max(0, before[1] + size))
-        queues.keep(turn, queue, spent={**queue.row.spent, crawl_id: now})
-        found.append((queue, crawl_id))
-    turn.spent.clear()
-    return found
 
 
 def pages_of(counts: Mapping[str, CrawlCounts], crawl_id: str) -> int:

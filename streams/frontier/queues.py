@@ -42,6 +42,20 @@ class HostQueues:
         queue.row = msgspec.structs.replace(queue.row, **changes)
         turn.put_host(queue.host, queue.row)
 
+    def spend(self, turn: Turn) -> list[tuple[HostQueue, str]]:
+        """Write what a turn has spent of hosts' budgets into their rows; the hosts and crawls about which that is."""
+        found: list[tuple[HostQueue, str]] = []
+        for (host, crawl_id), (pages, size) in turn.spent.items():
+            if not (pages or size):
+                continue
+            queue = self.host(turn, host)
+            before = queue.row.spent.get(crawl_id, (0, 0))
+            now = (max(0, before[0] + pages), max(0, before[1] + size))
+            self.keep(turn, queue, spent={**queue.row.spent, crawl_id: now})
+            found.append((queue, crawl_id))
+        turn.spent.clear()
+        return found
+
     def schedule(self, queue: HostQueue, now: int) -> None:
         """Something about a host has changed: see when to look at it."""
         self.agenda.put(queue, max(now, queue.at(now)))

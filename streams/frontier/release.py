@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from streams.definitions import CrawlDefinition
 from streams.frontier import outcomes
-from streams.frontier.budgets import all_out, spend
+from streams.frontier.budgets import all_out
 from streams.frontier.candidates import ruled_out
 from streams.frontier.closing import Closing, excluded
 from streams.frontier.due import DueRows
@@ -22,6 +22,7 @@ from streams.frontier.explain import Facts
 from streams.frontier.gates import Gates
 from streams.frontier.hosts import HostQueue, waiting_hosts
 from streams.frontier.index import queue_place
+from streams.frontier.novelty import no_news
 from streams.frontier.orders import page_order, robots_key, robots_order
 from streams.frontier.queues import HostQueues
 from streams.frontier.released import Out, Released
@@ -170,7 +171,7 @@ class Release:
 
     def spent(self, turn: Turn) -> None:
         """Write down what the turn has spent of hosts' budgets; what waits on a host without any left is excluded."""
-        for queue, crawl_id in spend(turn, self.queues):
+        for queue, crawl_id in self.queues.spend(turn):
             self._closing.queued(queue, crawl_id)
 
     def run(self, turn: Turn, elsewhere: Mapping[str, CrawlCounts]) -> None:
@@ -292,7 +293,7 @@ class Release:
 
     def _offer(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, key: bytes, row: UrlRow) -> int:
         """Release one URL, or say in its row why not. Returns the number of orders."""
-        if rule := ruled_out(row, crawl, turn.now):  # the definition has changed since it was admitted
+        if rule := ruled_out(row, crawl, turn.now) or no_news(queue.row, row, crawl):  # not known when it was admitted
             turn.put(key, excluded(row, rule, turn.now))
             return 0
         if queue.unreachable(turn.now):

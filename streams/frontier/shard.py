@@ -18,6 +18,7 @@ from streams.frontier.commands import redrive
 from streams.frontier.explain import Explanation, Inquiry, fingerprint_of, place_of
 from streams.frontier.hosts import Census
 from streams.frontier.index import UNPARSED, split_timed_entry
+from streams.frontier.novelty import Novelties
 from streams.frontier.release import Release, ShardConfig
 from streams.frontier.rows import State
 from streams.frontier.sweeping import Sweeper
@@ -49,6 +50,7 @@ class Shard:
         self._crawls = crawls
         self._admission = Admission(config.politeness)
         self._release = Release(config, store, epoch, crawls, self.tallies)
+        self._novelties = Novelties(self._release.queues)
         self._sweeper = Sweeper(store, crawls, self.tallies, config.expire_after)
         self._checked = self._now = 0
         self._hosts = 0
@@ -195,7 +197,10 @@ class Shard:
         turn.tallies[outcome.crawl].activity += 1
         row = turn.url(outcome.fingerprint)
         if row is not None and row.visit == outcome.visit:
-            outcomes.parsed(turn, outcome, row, self._crawls.get(row.crawl))
+            crawl = self._crawls.get(row.crawl)
+            outcomes.parsed(turn, outcome, row, crawl)
+            if crawl is not None and (now := turn.url(outcome.fingerprint)) is not None and now is not row:
+                self._novelties.parsed(turn, row, now, crawl.traps.novelty)
 
     def _unparsed(self, turn: Turn) -> None:
         """Pages that nobody parsed before they expired are fetched again. Looked for once a minute."""
