@@ -15,8 +15,10 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from streams.definitions import CrawlDefinition
+from streams.frontier import budgets
 from streams.frontier.candidates import kept_out, ruled_out
 from streams.frontier.index import queue_entry, queue_prefix
+from streams.frontier.novelty import no_news
 from streams.frontier.reasons import RETRY_AFTER, Reason, excluded_by, failed_with
 from streams.frontier.robots import RobotsGate
 from streams.frontier.rows import HostRow, State, UrlRow
@@ -203,7 +205,7 @@ def _by_definition(asked: Inquiry, row: UrlRow) -> Reason | None:
                       "Publish it again, or forget the URL.")  # fmt: skip
     if crawl.state == "paused":
         return Reason("paused", f"Crawl {crawl.id} is paused.", f"Let it go on: fyke unpause {crawl.id}")
-    if rule := _over(crawl, asked.now) or ruled_out(row, crawl, asked.now):
+    if rule := _over(crawl, asked.now) or _ruled_out(asked, row, crawl):
         reason = excluded_by(rule, crawl)
         return reason._replace(text=f"It is about to be excluded: {reason.text}")
     if facts is not None and facts.held:
@@ -212,10 +214,17 @@ def _by_definition(asked: Inquiry, row: UrlRow) -> Reason | None:
     return None
 
 
+def _ruled_out(asked: Inquiry, row: UrlRow, crawl: CrawlDefinition) -> str:
+    return (
+        ruled_out(row, crawl, asked.now) or no_news(asked.host, row, crawl) or budgets.over_on_host(crawl, asked.host)
+    )
+
+
 def _over(crawl: CrawlDefinition, now: int) -> str:
+    """What the definition alone says; how much was fetched only the owner knows."""
     if crawl.state == "ended":
         return "cancelled" if crawl.result == "cancelled" else "ended"
-    return "deadline" if crawl.deadline is not None and now >= crawl.deadline else ""
+    return "deadline" if now >= budgets.deadline(crawl) else ""
 
 
 def _by_time(asked: Inquiry, row: UrlRow) -> Reason | None:

@@ -50,8 +50,8 @@ class Gates:
                     self.over[crawl_id] = rule
                 else:
                     self._deadline = min(self._deadline, budgets.deadline(crawl))
-            elif tally.due and now < budgets.deadline(crawl):
-                self._deadline = min(self._deadline, budgets.deadline(crawl))  # then nobody waits for what would come back
+            elif tally.due and now < (end := budgets.deadline(crawl)):
+                self._deadline = min(self._deadline, end)  # then nobody waits for what would come back
 
     def next_at(self) -> float:
         """The next deadline of a crawl with URLs that wait or come back (ms)."""

@@ -67,7 +67,7 @@ def split_timed_entry(key: bytes) -> tuple[int, bytes]:
 class FrontierIndexer:
     """Derives index entries and counters from a row (`streams.state.store.Indexer`)."""
 
-    version = 3
+    version = 4
 
     def __init__(self) -> None:
         self._value = b""

@@ -26,6 +26,9 @@ _RULES: Final[dict[str, tuple[str, str]]] = {
     ),
     "limit": ("the crawl's page limit was reached.", "Raise the limit and hand it in again, or crawl again."),
     "deadline": ("the crawl's time was over.", "Set a later deadline and hand it in again, or crawl again."),
+    "size": ("the crawl's budget of bytes was used up.", "Raise max_size, or crawl again."),
+    "limit:host": ("the crawl has as many pages of its host as it may.", "Raise host_limit."),
+    "size:host": ("the crawl has as many bytes of its host as it may.", "Raise host_size."),
     "ended": ("the crawl had ended.", "Crawl again."),
     "cancelled": ("somebody cancelled the crawl.", "Crawl again."),
 }
@@ -49,22 +52,19 @@ _RETRY: Final = "Try again: fyke failures --redrive --crawl {crawl} --class {fai
 
 def excluded_by(rule: str, crawl: CrawlDefinition | None) -> Reason:
     """What a rule's id means. Rules of a crawl's own are named as its definition names them."""
-    name = rule.partition(":")[0]
+    name, _, own = rule.partition(":")
     if rule in _RULES:
         text, advice = _RULES[rule]
         return Reason(rule, text, advice)
     if name == "trap":
-        check = rule.partition(":")[2]
-        return Reason(rule, f"it looks like an endless space of URLs ({check}).", _TRAP.format(check=check))
+        return Reason(rule, f"it looks like an endless space of URLs ({own}).", _TRAP.format(check=own))
     if name == "scope":
-        which = rule.partition(":")[2]
-        if crawl is not None and any(which == own.id for own in crawl.scope_rules):
-            return Reason(rule, f"the crawl's scope rule {which} keeps it out.", "Change or remove that rule.")
+        if crawl is not None and any(own == known.id for known in crawl.scope_rules):
+            return Reason(rule, f"the crawl's scope rule {own} keeps it out.", "Change or remove that rule.")
         values = ", ".join(crawl.scope.values) if crawl is not None else ""
-        return Reason(rule, f"it is out of the crawl's scope ({which}: {values}).", _SCOPE)
+        return Reason(rule, f"it is out of the crawl's scope ({own}: {values}).", _SCOPE)
     if name == "accept":
-        own_id = rule.partition(":")[2]
-        return Reason(rule, f"it was answered with a media type that limit rule {own_id} does not accept.",
+        return Reason(rule, f"it was answered with a media type that limit rule {own} does not accept.",
                       "Add the type to `accept` of that rule, then fetch it again: a seed with refetch.")  # fmt: skip
     return Reason(rule, f"rule {rule} keeps it out.", "See the crawl's definition: fyke status NAME.")
 

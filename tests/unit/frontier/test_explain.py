@@ -333,6 +333,14 @@ def test_a_crawls_own_rule_is_named() -> None:
     assert excluded_by("scope:host", None).id == "scope:host"
 
 
+@pytest.mark.parametrize(
+    "rule", ["size", "limit:host", "size:host", *(f"trap:{trap}" for trap in ("calendar", "depth", "length", "novelty",
+                                                                            "parameters", "repeats"))]
+)  # fmt: skip
+def test_every_budget_and_trap_has_its_words(rule: str) -> None:
+    assert excluded_by(rule, None).text != f"rule {rule} keeps it out."
+
+
 def test_a_url_that_is_parsed_keeps_its_answer_after_a_restart() -> None:
     rig = fetched()
     rig.load()
