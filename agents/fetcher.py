@@ -241,6 +241,7 @@ class FetcherStage:
             and not self._draining
             and self._holdings.get(job.partition) is job.holding
             and self._confirmed()
+            and job.holding.clock.held_until(job.order.host) <= now()  # it may have asked for that while we connected
         )
 
     def _look(self) -> None:
@@ -298,6 +299,9 @@ class FetcherStage:
         exchange = Exchange(permit=lambda: self._permit(job), on_sent=lambda at: self._sent(job, ticket, at))
         try:
             answer = await self._request(job, ticket, exchange)
+            if answer is None and (until := job.holding.clock.held_until(job.order.host)) > now():
+                self._give_back(job, "host", until)
+                return
             if answer is None or self._broke(job, answer, exchange):
                 self._next(job)
                 return

@@ -177,19 +177,24 @@ class WireClock:
         host.ticket, host.last, host.last_gap = ticket, now + TRAVEL, running.limits.gap_after
 
     def end(self, ticket: int, now: float) -> None:
-        """It is over: answered, failed or aborted."""
+        """It is over: answered, failed or aborted. One that did not get through may have knocked until now."""
         running = self._running.pop(ticket)
         host = running.host
         host.remove(running.limits)
         if running.unsent:
             host.sent(running.limits)
         if host.ticket == ticket:
-            host.last = min(host.last, now)
+            host.last = now if running.unsent else min(host.last, now)
 
     def hold(self, key: str, until: float) -> None:
         """The host asked to be left alone (429 or 503 with Retry-After). A hold is never shortened."""
         host = self._hosts.setdefault(key, _Host())
         host.held = max(host.held, until)
+
+    def held_until(self, key: str) -> float:
+        """When the host may be asked again by its own word; `NEVER` has passed: it has not asked to be left alone."""
+        host = self._hosts.get(key)
+        return host.held if host is not None else NEVER
 
     def _prune(self, now: float) -> None:
         self._hosts = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from agents.fetcher import FetcherStage
+from agents.io.http import HttpClient
 from streams.definitions import CrawlDefinition
 from streams.messages import FetchOrder
 from streams.policy.urls import fingerprint, hostname
@@ -49,6 +50,7 @@ async def stand(
     *,
     kafka: Mapping[str, Any] = MappingProxyType({}),
     assign: bool = True,
+    client: Callable[[Fetch], HttpClient] = HttpClient,
     **fetch: Any,
 ) -> AsyncIterator[Stand]:
     async with HostileServer(routes) as server:
@@ -59,7 +61,7 @@ async def stand(
         )
         delivery, crawls = Recorder(settings), Crawls()
         crawls.define()
-        stage = FetcherStage(settings, crawls)
+        stage = FetcherStage(settings, crawls, client(settings.fetch))
         await stage.start(delivery)  # type: ignore[arg-type]  # the recorder is what a stage uses of a delivery
         try:
             if assign:

@@ -9,7 +9,7 @@ import pytest
 
 from agents import holdings
 from agents.fetcher import LOOK
-from agents.io.http import now
+from agents.io.http import Answer, Exchange, HttpClient, Request, now
 from tests.unit.agents.stand import A, B, many, order, page, stand
 
 # --- the wire clock
@@ -59,6 +59,26 @@ async def test_a_host_that_asks_to_wait_is_left_alone_at_once():
         await it.give(order(B))
         _, second = await it.delivery.until(2)
         assert (second.result, second.reason) == ("deferred", "host")
+        assert second.retry_after == pytest.approx(60, abs=1)
+        assert it.server.urls == [A]
+
+
+async def test_a_host_that_asks_to_wait_while_another_request_connects_gets_no_other():
+    """Seen from the site, a request that begins after its answer is one too many, whenever it was decided on."""
+    answered = asyncio.Event()
+
+    class SlowToConnect(HttpClient):
+        async def fetch(self, request: Request, exchange: Exchange) -> Answer | None:
+            if request.url == B:
+                await answered.wait()
+            answer = await super().fetch(request, exchange)
+            asyncio.get_running_loop().call_soon(answered.set)  # once the fetcher has looked at the answer
+            return answer
+
+    busy = page("/a", status=429, headers=[["Retry-After", "60"]])
+    async with stand([busy, page("/b")], client=SlowToConnect) as it:
+        _, second = await it.fetch(order(B), order(A))
+        assert (second.url, second.result, second.reason, second.requests) == (B, "deferred", "host", ())
         assert second.retry_after == pytest.approx(60, abs=1)
         assert it.server.urls == [A]
 

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.policy.politeness import MEMORY, START, TRAVEL, WAIT_FOR_RUNNING, Limits, Start, WaitUntil, WireClock
+from streams.policy.politeness import (
+    MEMORY,
+    NEVER,
+    START,
+    TRAVEL,
+    WAIT_FOR_RUNNING,
+    Limits,
+    Start,
+    WaitUntil,
+    WireClock,
+)
 
 HALF = Limits(delay=0.5, parallelism=2)
 FREE = Limits(delay=0.0, parallelism=32)
@@ -50,6 +60,23 @@ def test_the_gap_counts_from_the_latest_moment_at_which_the_request_can_have_arr
     clock.sent(ticket, 10.0)
     clock.end(ticket, 10.004)
     assert at(clock.decide("a", HALF, 10.1)) == pytest.approx(10.506)
+
+
+def test_the_gap_after_a_request_that_did_not_get_through_counts_from_its_end():
+    clock = WireClock()
+    ticket = clock.start("a", HALF, 10.0)
+    clock.end(ticket, 13.0)
+    assert at(clock.decide("a", HALF, 13.1)) == pytest.approx(13.502)
+
+
+def test_how_long_a_host_asked_to_be_left_alone():
+    clock = WireClock()
+    assert clock.held_until("a") == NEVER
+    clock.start("a", HALF, 10.0)
+    assert clock.held_until("a") == NEVER
+    clock.hold("a", 70.0)
+    clock.hold("a", 20.0)
+    assert clock.held_until("a") == 70.0
 
 
 def test_without_a_delay_connecting_stops_nobody():
