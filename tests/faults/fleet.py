@@ -125,8 +125,8 @@ class Fleet:
             return {}
         return {found[0]: float(found[2]) for found in SAMPLE.findall(text)}
 
-    def busy(self, stage: str, seconds: float = PATIENCE) -> Busy:
-        """Wait for a worker of the stage that owns partitions and has work in flight."""
+    def busy(self, stage: str, seconds: float = PATIENCE, *, least: int = 1) -> Busy:
+        """Wait for a worker of the stage that owns partitions and has work in flight, `least` slots of it."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.check_running()
@@ -135,7 +135,7 @@ class Fleet:
                 busy = Busy(
                     name, pid, int(numbers.get("fyke_in_flight", 0)), int(numbers.get("fyke_assigned_partitions", 0))
                 )
-                if pid and busy.in_flight and busy.assigned and busy not in self.frozen:
+                if pid and busy.in_flight >= least and busy.assigned and busy not in self.frozen:
                     return busy
         raise AssertionError(f"no {stage} had work in flight within {seconds:.0f} s:\n{self.report()}")
 

@@ -12,7 +12,6 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
-from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import pytest
 from streams.policy import urls
 from tests.faults.fleet import Fleet, arguments, fleet
 from tests.servers import hosts as server
-from tests.servers.hosts import Entry, Host, Running, Wait
+from tests.servers.hosts import Entry, Host, Wait
 from tests.sites import asserts
 from tests.sites.crawling import environment
 from tests.sites.pages import GENERATED, PageWeb, page_web
@@ -31,7 +30,7 @@ HOSTS = int(os.environ.get("FYKE_TEST_HOSTS", "12"))
 FULL = HOSTS > 100
 ROUNDS = 5 if FULL else 1
 KILLED = ("fetcher", "frontier", "fetcher", "frontier", "fetcher")  # one that was killed five times is given up
-FROZEN = ("parser", "fetcher", "frontier", "fetcher", "frontier")  # the pages come first: later it has no work
+FROZEN = ("parser", "fetcher", "frontier", "fetcher", "frontier")
 
 LINKS = 1 << 20 if FULL else 100
 """Links to itself that the page of a host may have: in the short version they take half a minute at this delay."""
@@ -69,11 +68,10 @@ def test_many_hosts(tmp_path: Path) -> None:
     with server.serve(sites, tmp_path / "server") as running, fleet(tmp_path / "crawl", 2, SETTINGS) as ours:
         everywhere = ("--connect-to", f"::127.0.0.1:{running.port}")
         options = ("--name", "pages", "--delay", f"{DELAY:g}", "--parallelism", str(PARALLELISM))
-        step = len(web.links) // (2 * (ROUNDS + 1))  # the last round of faults comes before the half
         began = time.monotonic()
         ours.start(*arguments(web.seeds, ours, everywhere, *options))
+        ours.until(lambda: running.count() >= 5 * len(sites), "the crawl is under way", PATIENCE)
         for number in range(ROUNDS):
-            ours.until(partial(reached, running, step * (number + 1)), "the crawl is under way", PATIENCE)
             fault(ours, number)
         ours.end(seconds=PATIENCE)
         took = time.monotonic() - began
@@ -88,15 +86,11 @@ def test_many_hosts(tmp_path: Path) -> None:
     check_urls(ours, web, accounts)
 
 
-def reached(running: Running, requests: int) -> bool:
-    return running.count() >= requests
-
-
 def fault(ours: Fleet, number: int) -> None:
     """A worker is killed; another one is stopped until its partitions have moved, and comes back."""
-    killed = ours.busy(KILLED[number])
+    killed = ours.busy(KILLED[number], least=0)
     ours.kill(killed)
-    frozen = ours.busy(FROZEN[number])
+    frozen = ours.busy(FROZEN[number], least=0)
     ours.freeze(frozen)
     time.sleep(SESSION + 2 * HEARTBEAT)
     ours.thaw()
