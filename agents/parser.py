@@ -22,6 +22,7 @@ from streams.definitions import CrawlDefinition
 from streams.errors import MessageError, NewerSchemaError
 from streams.messages import LINKS_IN_RECORD, Outcomes, PageHeaders, ParseOutcome, Record
 from streams.page.parse import Limits, ParsedPage, parse_page
+from streams.policy.forgetting import is_forgotten
 from streams.policy.urls import Joiner, politeness_key
 from streams.topics import INBOX, PAGES, RECORDS, Topic
 
@@ -183,6 +184,9 @@ class ParserStage:
         """Parse one page into the turn."""
         place = (turn.partition, int(record.offset))
         outcomes = turn.outcomes.setdefault(page.shard, [])
+        if definition is not None and is_forgotten(definition, page.url):
+            outcomes.append(_outcome(page, place))
+            return
         try:
             parsed = await self._understand(page, record.value or b"", place)
         except _Faulty as fault:

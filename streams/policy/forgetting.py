@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import blake2b
+from typing import Final
 
 from msgspec.structs import replace
 
 from streams.definitions import CrawlDefinition, ScopeRule
-from streams.policy.patterns import check_pattern
+from streams.policy.patterns import UrlTest, check_pattern, compile_pattern
 from streams.policy.urls import hostname, path_query
+
+FORGET: Final = "forget-"
+"""How the ids of these rules begin."""
 
 
 def deny_url(wire: str) -> ScopeRule:
@@ -36,8 +41,18 @@ def denied_by(crawl: CrawlDefinition, rule: ScopeRule) -> CrawlDefinition:
     return replace(crawl, scope_rules=(rule, *others))
 
 
+def is_forgotten(crawl: CrawlDefinition, wire: str) -> bool:
+    """Whether a URL was forgotten: what comes of it late, such as the page of a second fetch, is dropped."""
+    return bool(crawl.scope_rules) and any(matches(wire) for matches in _forgotten(crawl.scope_rules))
+
+
+@lru_cache(maxsize=256)
+def _forgotten(rules: tuple[ScopeRule, ...]) -> tuple[UrlTest, ...]:
+    return tuple(compile_pattern(rule) for rule in rules if rule.id.startswith(FORGET) and not rule.allow)
+
+
 def _rule(what: str, domain: str = "", path: str = "", regex: str = "") -> ScopeRule:
     name = blake2b(what.encode(), digest_size=4).hexdigest()
-    rule = ScopeRule(id=f"forget-{name}", domain=domain, path=path, regex=regex)
+    rule = ScopeRule(id=FORGET + name, domain=domain, path=path, regex=regex)
     check_pattern(rule)
     return rule

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -324,6 +325,12 @@ def written(shell: Shell, name: str) -> list[dict]:
     return lines(path) if path.exists() else []
 
 
+def printed(output: str) -> list[dict[str, Any]]:
+    """The JSON array that a command printed, behind what it said while it started the broker."""
+    found: list[dict[str, Any]] = json.loads(output[output.index("[") :])
+    return found
+
+
 def wait_for(condition, processes: Sequence[subprocess.Popen[str]], pause: float = 0.1) -> None:
     """Wait until `condition` holds, while all `processes` run."""
     deadline = time.monotonic() + PATIENCE
@@ -346,3 +353,43 @@ def test_a_kafka_of_ones_own(shell, site, broker):
     assert "ended exhausted" in " ".join(shell.run("status", **variables).split())
     refused = shell.run("crawl", f"{site.url}/0", "--kafka", "127.0.0.1:1", expected=Exit.ENVIRONMENT)
     assert "127.0.0.1:1" in refused
+
+
+def test_a_crawl_is_paused_and_cancelled_by_another_hand(shell, site):
+    site.pause = 0.05
+    crawl = shell.start("crawl", f"{site.url}/0", "--name", "c", "--delay", "0.2", "--parallelism", "1")
+    wait_for(lambda: site.served >= 5, (crawl,))
+    shell.run("pause", "c")
+    time.sleep(2)
+    served = site.served
+    time.sleep(1.5)
+    assert site.served == served, "it is fetched although it was paused two seconds ago"
+    assert '"state": "paused"' in shell.run("status", "c", "--json")
+    shell.run("unpause", "c")
+    wait_for(lambda: site.served > served, (crawl,))
+    shell.run("cancel", "c", "--yes")
+    output = shell.end(crawl, Exit.CANCELLED)
+    assert "somebody cancelled it" in output
+    lines = (shell.folder / "fyke-out" / "c" / "records.jsonl").read_text().splitlines()
+    assert len(lines) == site.served < 150
+    assert "has ended: cancelled" in shell.run("resume", "c", expected=Exit.USAGE)
+
+
+def test_after_a_crawl_its_failures_are_explained_and_tried_again(shell, site):
+    """The broker has stopped with the crawl: each command starts it for its own time."""
+    site.pages = 6
+    shell.run("crawl", f"{site.url}/0", f"{site.url}/7", "--name", "c")
+    failure = printed(shell.run("failures", "--json"))
+    assert [(one["url"], one["failure"]) for one in failure] == [(f"{site.url}/7", "http_status")]
+    (why,) = printed(shell.run("why", f"{site.url}/7", "--json"))
+    assert (why["crawl"], why["state"], why["status"], why["witness"]) == ("c", "failed", 404, "state")
+    assert "no seed, link or redirect has named it" in shell.run("why", f"{site.url}/99", "--crawl", "default")
+    assert "--reopen" in shell.run("failures", "--redrive", "--yes", expected=Exit.USAGE)
+    shell.run("failures", "--redrive", "--reopen", "--yes")
+    site.pages = 8
+    shell.run("resume", "c")
+    urls = [json.loads(line)["url"] for line in (shell.folder / "fyke-out/c/records.jsonl").read_text().splitlines()]
+    assert sorted(urls) == [f"{site.url}/{n}" for n in (*range(6), 7)]
+    assert printed(shell.run("failures", "--json")) == []
+    (resolved,) = printed(shell.run("failures", "--resolved", "--json"))
+    assert (resolved["url"], resolved["visit"], resolved["next"]["action"]) == (f"{site.url}/7", 1, "resolved")

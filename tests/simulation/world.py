@@ -24,11 +24,14 @@ from streams.frontier.rows import URL_KEY, State, UrlRow, decode_url_row
 from streams.frontier.shard import Shard
 from streams.frontier.tally import counted
 from streams.policy import urls
+from streams.policy.forgetting import is_forgotten
 from streams.policy.scope import compile_scope
 from streams.topics import shard_of
 from tests.simulation.store import MemoryStore
 
 CRAWL = "c"
+FORGOTTEN = -1
+"""In the place of a visit: what tells the sinks to delete."""
 DEFINITION = CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=False)
 
 
@@ -220,6 +223,9 @@ class World:
         for failure in turn.failures:
             self.failures.append(failure)
             self._may_die()
+        for word in turn.forgotten:
+            self.records.append((word.url, FORGOTTEN))
+            self._may_die()
         rows = turn.rows()
         try:
             self._may_die()
@@ -301,7 +307,9 @@ class World:
     def _parse(self, order: m.FetchOrder, links: tuple[str, ...], page: tuple[int, int]) -> None:
         definition = self.crawls[order.crawl]
         limit = definition.depth
-        keep = compile_scope(definition.scope)
+        keep = compile_scope(definition.scope, definition.scope_rules)
+        if is_forgotten(definition, order.url):
+            links = ()
         followed = [] if limit is not None and order.depth >= limit else [u for u in links if not keep(u)]
         for shard, found in self._by_shard(followed):
             parent = m.LinkParent(url=order.url, depth=order.depth + 1, count=len(found))
@@ -309,7 +317,8 @@ class World:
             pack = m.Links(crawl=order.crawl, urls=found, fingerprints=keys, parents=[parent])
             self.log.append("inbox", shard, encode(pack))
             self._may_die()
-        self.records.append((order.url, order.visit))
+        if not is_forgotten(definition, order.url):
+            self.records.append((order.url, order.visit))
         self._may_die()
         outcome = m.ParseOutcome(crawl=order.crawl, fingerprint=order.fingerprint, visit=order.visit, depth=order.depth,
                                  page=page)  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 
 from streams.definitions import CrawlDefinition, ScopeRule
 from streams.errors import UsageError
-from streams.policy.forgetting import denied_by, deny_host, deny_prefix, deny_url
+from streams.policy.forgetting import denied_by, deny_host, deny_prefix, deny_url, is_forgotten
 from streams.policy.patterns import compile_pattern
 
 URL = "http://h.example/~u/a*b$?x=(1)"
@@ -41,3 +41,13 @@ def test_a_rule_comes_first_and_once() -> None:
 def test_a_prefix_may_be_too_long_for_a_rule() -> None:
     with pytest.raises(UsageError):
         deny_prefix("http://h.example/" + "a" * 5000)
+
+
+def test_only_these_rules_make_what_comes_late_be_dropped() -> None:
+    other = ScopeRule(id="no-print", path="/print")
+    crawl = CrawlDefinition(id="c", scope_rules=(other,))
+    assert not is_forgotten(CrawlDefinition(id="c"), "http://h.example/print")
+    assert not is_forgotten(crawl, "http://h.example/print")
+    crawl = denied_by(crawl, deny_host("h.example"))
+    assert is_forgotten(crawl, "http://h.example/print")
+    assert not is_forgotten(crawl, "http://x.example/print")
