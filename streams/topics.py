@@ -48,9 +48,21 @@ URLS = Topic("urls", "any", "seeds: JSON, a bare URL, or an array of seeds", "an
 INBOX = Topic("inbox", "shard (explicit partition)", "candidates, packs of links, outcomes, commands",
               "intake, frontier, fetcher, parser", "frontier", FOREVER, large=True)  # fmt: skip
 FETCHES = Topic("fetches", "politeness key", "one fetch order", "frontier", "fetcher", DAY)
-PAGES = Topic("pages", "URL", "one page: body, facts in headers", "fetcher", "parser, anyone", DAY, large=True)
-RECORDS = Topic("records", "URL", "one parsed record", "parser", "exporter, anyone", 7 * DAY, large=True)
-FAILURES = Topic("failures", "URL", "one failure", "frontier, any agent", "exporter, anyone", 30 * DAY)
+PAGES = Topic(
+    "pages",
+    "URL",
+    "one page: body, facts in headers; or what is forgotten",
+    "fetcher",
+    "parser, anyone",
+    DAY,
+    large=True,
+)
+RECORDS = Topic(
+    "records", "URL", "one parsed record, or what is forgotten", "parser", "exporter, anyone", 7 * DAY, large=True
+)
+FAILURES = Topic(
+    "failures", "URL", "one failure, or what is forgotten", "frontier, any agent", "exporter, anyone", 30 * DAY
+)
 CRAWLS = Topic("crawls", "crawl id", "crawl definitions", "command line, frontier", "every worker", FOREVER,
                cleanup="compact", single=True)  # fmt: skip
 PROGRESS = Topic("progress", "shard", "the frontier's counters", "frontier", "frontier, command line", FOREVER,

@@ -252,6 +252,7 @@ LATER = START + 48 * HOUR
     (HostRow(delay=2.0), True),
     (HostRow(spent={"c": (1, 2)}), False),
     (HostRow(spent={"over": (1, 2)}), True),
+    (HostRow(spent={"c": (0, 0)}), True),
     (HostRow(patterns={"c\0/*": Novelty(1)}), False),
     (HostRow(patterns={"over\0/*": Novelty(1)}), True),
 ])  # fmt: skip
