@@ -65,6 +65,22 @@ class Identity:
     schema: int = SCHEMA
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes that a store takes, and its `rows` as RocksDB estimates them.
+
+    `disk`: all files; `memtables`: rows not in files yet; `cache`: blocks in the cache that all stores of a worker
+    share; `tables`: indexes and filters outside of that cache; `behind`: what compaction has yet to rewrite.
+    """
+
+    rows: int
+    disk: int
+    memtables: int
+    cache: int
+    tables: int
+    behind: int
+
+
 class _Closed:
     """In the place of the database of a closed store: its partition is no longer here."""
 
@@ -110,6 +126,17 @@ class Store:
     def counters(self, prefix: bytes = b"") -> dict[bytes, int]:
         """The counters whose name has `prefix`; a counter that is 0 is absent."""
         return {name: _NUMBER.unpack(value)[0] for name, value in self._scan(_COUNTER, prefix)}
+
+    def sizes(self) -> Sizes:
+        """What the store takes now; looks at its folder, so it is for metrics."""
+        return Sizes(
+            rows=self._number("estimate-num-keys"),
+            disk=sum(file.stat().st_size for file in self.path.iterdir() if file.is_file()),
+            memtables=self._number("cur-size-all-mem-tables"),
+            cache=self._number("block-cache-usage"),
+            tables=self._number("estimate-table-readers-mem"),
+            behind=self._number("estimate-pending-compaction-bytes"),
+        )
 
     # ---- writing -------------------------------------------------------------------------------------------------
 
@@ -196,6 +223,9 @@ class Store:
             return 0
 
     # ---- inside --------------------------------------------------------------------------------------------------
+
+    def _number(self, name: str) -> int:
+        return int(self._db.property_int_value("rocksdb." + name) or 0)
 
     def _version(self) -> bytes:
         return str(self._indexer.version).encode()
