@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from streams.frontier.index import QUEUE, queue_prefix, split_queue_entry
+from streams.frontier.index import QUEUE, queue_end, split_queue_entry
 from streams.frontier.rows import HostRow
 from streams.frontier.turn import RowReader
 from streams.policy.politeness import Limits
@@ -19,6 +19,8 @@ from streams.policy.retry import given_up, phase
 
 NEVER = float("inf")
 NO_LIMITS = Limits()
+SIZE = 16
+"""Bytes of a fingerprint."""
 HEADS = 16
 """Entries read from the index at once: 100,000 hosts hold them at the same time."""
 LOOKAHEAD = 1000.0
@@ -31,17 +33,22 @@ PARKED = 128
 
 @dataclass(slots=True)
 class CrawlQueue:
-    """The waiting URLs of one crawl on one host, in order: `again` (given back, due again) before the index."""
+    """The waiting URLs of one crawl on one host, in order: `again` (given back, due again) before the index.
+
+    There are as many as hosts with waiting URLs: what is not always needed is made when it is, and fingerprints that
+    were read ahead stay joined as they were read: a third of the memory of a list.
+    """
 
     prefix: bytes
-    again: deque[bytes] | None = None  # made when needed: there are many hosts
-    heads: list[bytes] = field(default_factory=list)  # the next one last
-    cursor: bytes = b""
+    again: deque[bytes] | None = None
+    heads: bytes = b""  # fingerprints that were read ahead
+    taken: int = 0  # bytes of `heads` that were popped
+    cursor: bytes = b""  # place of the last entry that was read
     exhausted: bool = False
 
     def note(self, place: bytes, fingerprint: bytes) -> None:
         """A row was queued in the index at `place`."""
-        if self.cursor and place <= self.cursor[len(self.prefix) :]:
+        if self.cursor and place <= self.cursor:
             self.give_back(fingerprint)  # more urgent than what was read already
         else:
             self.exhausted = False
@@ -63,23 +70,32 @@ class CrawlQueue:
         if self.again:
             return self.again.popleft()
         self._read(store)
-        return self.heads.pop() if self.heads else None
+        if not self.heads:
+            return None
+        begin = self.taken
+        fingerprint = self.heads[begin : begin + SIZE]
+        self.taken += SIZE
+        if self.taken >= len(self.heads):
+            self.heads, self.taken = b"", 0
+        return fingerprint
 
     def peek(self, store: RowReader, number: int) -> list[bytes]:
         """Up to `number` of those that are next, so that their rows can be read in one call."""
         if self.again:
             return list(islice(self.again, number))
         self._read(store)
-        return self.heads[-number:]
+        end = min(len(self.heads), self.taken + SIZE * number)
+        return [self.heads[at : at + SIZE] for at in range(self.taken, end, SIZE)]
 
     def _read(self, store: RowReader) -> None:
         if self.heads or self.exhausted:
             return
-        entries = store.scan(self.prefix, after=self.cursor, limit=HEADS)
+        after = self.prefix + self.cursor if self.cursor else b""
+        entries = store.scan(self.prefix, after=after, limit=HEADS)
         self.exhausted = len(entries) < HEADS
         if entries:
-            self.cursor = entries[-1][0]
-            self.heads = [value for _, value in reversed(entries)]
+            self.cursor = entries[-1][0][len(self.prefix) :]
+            self.heads = b"".join(value for _, value in entries)
 
 
 @dataclass(slots=True, eq=False)
@@ -228,9 +244,5 @@ class Agenda:
 
 
 def waiting_hosts(store: RowReader) -> Iterable[tuple[str, str]]:
-    """Each (host, crawl) with a queued URL, found by jumping through the index."""
-    after = b""
-    while entries := store.scan(QUEUE, after=after, limit=1):
-        host, crawl = split_queue_entry(entries[0][0])
-        yield host, crawl
-        after = queue_prefix(host, crawl) + b"\xff" * 16
+    """Each (host, crawl) with a queued URL, found by leaping through the index."""
+    return (split_queue_entry(entry) for entry in store.leap(QUEUE, queue_end))

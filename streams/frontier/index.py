@@ -21,6 +21,8 @@ COMING_BACK = b"r"
 HEAD_START = 24 * 3600 * 1000
 """ms that each step of priority is worth in its queue."""
 SIZE = "size"
+PLACE = 16
+"""Bytes of a place in a queue."""
 REASONED = (State.FAILED, State.EXCLUDED)
 """States that are counted by class or rule, too."""
 READ = (State.FETCHED, State.DONE)
@@ -31,6 +33,11 @@ SITEMAP = "sitemap"
 def queue_prefix(host: str, crawl: str) -> bytes:
     """Prefix of all entries of one crawl's URLs on one host."""
     return QUEUE + host.encode() + b"\0" + crawl.encode() + b"\0"
+
+
+def queue_end(entry: bytes) -> bytes:
+    """A key after all entries of the queue that `entry` belongs to."""
+    return entry[:-PLACE] + b"\xff" * (PLACE + 1)
 
 
 def queue_place(row: UrlRow) -> bytes:

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict
+from rocksdict import BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, Options, Rdict
 
 from streams.errors import EnvironmentFault, StateError
 from streams.settings import Frontier, MiB
@@ -22,6 +22,12 @@ from streams.topics import HOUR
 log = logging.getLogger(__name__)
 
 _BLOOM_BITS = 10  # a key: 1 % false positives, so that a new URL costs no read
+_BLOCK = 2048
+"""Bytes of a block before compression. Reading one of millions of rows costs the decompression of its block: with lz4
+and small blocks half of what zstd and 4 KiB cost, for a third more disk."""
+_METADATA_BLOCK = 4096
+"""Bytes of a piece of an index or filter. In one piece they are larger than a shard of the cache (its capacity / 64):
+it could not keep them and every read would load them again, at 10^6 rows at thirty times the cost."""
 _OPEN_FILES = 512
 _LOCK_TRIES, _LOCK_PAUSE = 20, 0.5  # a predecessor that is just stopping holds the lock for some seconds
 _DAMAGE = ("Corruption", "No such file", "Invalid argument")
@@ -110,7 +116,7 @@ class Shelf:
                 problem = str(error)
                 if any(word in problem for word in _DAMAGE):
                     raise StateError(f"it is damaged: {problem}") from error
-                if "lock" not in problem.lower():
+                if "lock hold" not in problem and "While lock file" not in problem:
                     raise EnvironmentFault(f"{path} cannot be opened: {problem}", "Check space and rights.") from error
             await asyncio.sleep(_LOCK_PAUSE)
         raise EnvironmentFault(f"{path} is used by another process", "Stop it, or give this worker its own --state.")
@@ -121,6 +127,11 @@ class Shelf:
         blocks.set_bloom_filter(_BLOOM_BITS, block_based=False)
         blocks.set_cache_index_and_filter_blocks(v=True)  # else they are memory beyond every budget
         blocks.set_pin_l0_filter_and_index_blocks_in_cache(v=True)
+        blocks.set_index_type(BlockBasedIndexType.two_level_index_search())
+        blocks.set_partition_filters(True)
+        blocks.set_metadata_block_size(_METADATA_BLOCK)
+        blocks.set_pin_top_level_index_and_filter(v=True)
+        blocks.set_block_size(_BLOCK)
         blocks.set_format_version(5)
         options = Options(raw_mode=True)
         options.create_if_missing(create_if_missing=True)
@@ -130,7 +141,6 @@ class Shelf:
         options.set_target_file_size_base(32 * MiB)
         options.set_level_compaction_dynamic_level_bytes(v=True)
         options.set_compression_type(DBCompressionType.lz4())
-        options.set_bottommost_compression_type(DBCompressionType.zstd())
         options.set_max_open_files(_OPEN_FILES)
         options.set_max_background_jobs(2)
         # The index is a queue: its front is deleted entries, which a scan would walk over until they are compacted.

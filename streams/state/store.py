@@ -35,6 +35,7 @@ _ROW, _INDEX, _COUNTER, _STALE = b"r", b"i", b"c", b"s"
 _IDENTITY, _POSITION, _DERIVED = b"midentity", b"mposition", b"mderived"
 _NUMBER = Struct(">q")
 _PLACE = Struct(">qqq")  # offset, epoch, time in ms
+_REMEMBERED = 20_000  # rows; a turn reads fewer
 _STEP = 5_000  # rows derived at once: some 50 ms in which the loop does nothing else
 
 
@@ -102,6 +103,7 @@ class Store:
         self._clock = clock
         place = db.get(_POSITION)
         self.offset, self.epoch, self.touched = _PLACE.unpack(place) if place else (-1, NO_EPOCH, clock())
+        self._read: dict[bytes, bytes | None] = {}  # since the last write: what is written next was mostly read before
         self.stale = {key for key, _ in self._scan(_STALE)}
         self.derived = db.get(_DERIVED) == self._version()
 
@@ -113,11 +115,31 @@ class Store:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The rows' values in the order of `keys`, None where there is no row."""
-        return self._get([_ROW + key for key in keys])
+        found = self._get([_ROW + key for key in keys])
+        if len(self._read) > _REMEMBERED:
+            self._read.clear()
+        self._read.update(zip(keys, found, strict=True))
+        return found
 
     def scan(self, prefix: bytes, *, after: bytes = b"", limit: int) -> list[tuple[bytes, bytes]]:
         """Up to `limit` index entries with `prefix`, by key; with `after`, those whose key comes strictly after it."""
         return list(self._scan(_INDEX, prefix, after, limit))
+
+    def leap(self, prefix: bytes, behind: Callable[[bytes], bytes]) -> Iterator[bytes]:
+        """Keys of the index with `prefix`, in order, leaping from one group of them to the next.
+
+        The first one; then each time the first one after `behind` of the last, a key after all of its group. Much
+        faster than a scan for each group: it seeks in one view of the store, the one of its begin.
+        """
+        low = _INDEX + prefix
+        bounds = _within(low)
+        at = self._db.iter(bounds)
+        at.seek(low)
+        while at.valid():
+            key = at.key()[1:]
+            yield key
+            at.seek(_INDEX + behind(key))
+        self._finish(at)
 
     def rows(self, prefix: bytes = b"", *, after: bytes = b"", limit: int = 1000) -> list[tuple[bytes, bytes]]:
         """Up to `limit` rows whose key has `prefix`, by key; `after` as in `scan`."""
@@ -158,6 +180,7 @@ class Store:
             batch.delete(_STALE + key)
         now = self._clock()
         batch.put(_POSITION, _PLACE.pack(offset, folded.epoch, now))
+        self._read.clear()
         self._write(batch)
         self.offset, self.epoch, self.touched, self.stale = offset, folded.epoch, now, stale
 
@@ -233,12 +256,18 @@ class Store:
     def _change_rows(self, batch: WriteBatch, rows: Mapping[bytes, bytes | None]) -> None:
         keys = list(rows)
         deltas: dict[bytes, int] = {}
-        for key, old in zip(keys, self.get_many(keys), strict=True):
+        for key, old in zip(keys, self._old(keys), strict=True):
             new = rows[key]
             if new != old:
                 self._change_derived(batch, deltas, key, old, new)
         _put_rows(batch, rows)
         self._change_counters(batch, deltas)
+
+    def _old(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The rows' values before a write: those the owner has read since the last one are not read again."""
+        unread = [key for key in keys if key not in self._read]
+        self._read.update(zip(unread, self._get([_ROW + key for key in unread]), strict=True))
+        return [self._read[key] for key in keys]
 
     def _change_derived(
         self, batch: WriteBatch, deltas: dict[bytes, int], key: bytes, old: bytes | None, new: bytes | None
@@ -270,15 +299,16 @@ class Store:
         self, space: bytes, prefix: bytes = b"", after: bytes = b"", limit: int = -1
     ) -> Iterator[tuple[bytes, bytes]]:
         low = space + prefix
-        options = ReadOptions()
-        options.set_iterate_upper_bound(_successor(low))  # never walk into another space, nor its deleted entries
-        # Not `items()`: at a damaged block that ends like at the last entry, without an error.
-        at = self._db.iter(options)
+        bounds = _within(low)
+        at = self._db.iter(bounds)  # not `items()`: at a damaged block that ends like at the last entry
         at.seek(max(low, space + after + b"\0") if after else low)
         while limit and at.valid():
             yield at.key()[1:], at.value()
             limit -= 1
             at.next()
+        self._finish(at)
+
+    def _finish(self, at: Any) -> None:
         try:
             at.status()
         except Exception as error:
@@ -315,6 +345,16 @@ def _put_rows(batch: WriteBatch, rows: Mapping[bytes, bytes | None]) -> None:
             batch.delete(_ROW + key)
         else:
             batch.put(_ROW + key, value)
+
+
+def _within(low: bytes) -> ReadOptions:
+    """Options of an iterator that never walks into another space, nor its deleted entries.
+
+    Keep them as long as the iterator: it reads its bound from their memory.
+    """
+    options = ReadOptions()
+    options.set_iterate_upper_bound(_successor(low))
+    return options
 
 
 def _successor(prefix: bytes) -> bytes:

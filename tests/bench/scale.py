@@ -16,7 +16,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,8 +141,8 @@ class Change:
 
 def write_log(log: BinaryIO, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
     """Append rows: lengths of key and value, then both."""
-    for key, value in rows:
-        value = value or b""
+    for key, row in rows:
+        value = row or b""
         log.write(len(key).to_bytes(2, "big") + len(value).to_bytes(4, "big") + key + value)
 
 
@@ -171,7 +171,9 @@ def shelf(folder: Path) -> Shelf:
 
 
 def report(what: str, number: int, cpu: float) -> None:
-    print(f"{what:>34}: {number / cpu:>9,.0f} a CPU-second  {cpu / number * 1e6:7.1f} us each  ({number:,})", flush=True)
+    print(
+        f"{what:>34}: {number / cpu:>9,.0f} a CPU-second  {cpu / number * 1e6:7.1f} us each  ({number:,})", flush=True
+    )
 
 
 def memory(stores: list[Store]) -> None:
@@ -217,10 +219,10 @@ class Fill:
     def memory(self) -> None:
         memory([member.store for member in self._members])
 
-    def _links(self, what: str, number: int, packs) -> None:
+    def _links(self, what: str, number: int, packs: Callable[[Web, int], Iterator[bytes]]) -> None:
         if number < PACK * len(self._members):
             return
-        began, wall = self._meter.cpu(), time.perf_counter()
+        began = self._meter.cpu()
         for member in self._members:
             member.links(packs(member.web, number // len(self._members)))
         report(what, number, self._meter.cpu() - began)
@@ -280,13 +282,17 @@ async def restart(folder: Path, shards: int, *, rebuild: bool) -> None:
           + f", {time.process_time() - cpu:.1f} CPU-seconds")  # fmt: skip
     if rebuild:
         in_store, first = (marks[name] - began for name in ("rows in the stores", "first orders"))
-        print(f"{'records a second':>34}: {rows / in_store:,.0f} into the store, {rows / first:,.0f} to the first order")
+        print(
+            f"{'records a second':>34}: {rows / in_store:,.0f} into the store, {rows / first:,.0f} to the first order"
+        )
     memory(found)
 
 
 def child(phase: str, args: argparse.Namespace, folder: Path) -> None:
     command = [sys.executable, "-m", "tests.bench.scale", "--phase", phase, "--state", str(folder)]
-    subprocess.run([*command, "--sizes", args.sizes, "--hosts", str(args.hosts), "--shards", str(args.shards)], check=True)
+    subprocess.run(
+        [*command, "--sizes", args.sizes, "--hosts", str(args.hosts), "--shards", str(args.shards)], check=True
+    )
 
 
 def main() -> None:

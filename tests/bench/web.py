@@ -55,9 +55,7 @@ class Web:
             yield self._pack([self._page(target) for _ in pages])
 
     def _page(self, target: Callable[[int], str]) -> tuple[str, list[str]]:
-        own, *others = self._random.choices(
-            self._hosts, cum_weights=self._weights, k=1 + LINKS_OF_A_PAGE - OWN_LINKS
-        )
+        own, *others = self._random.choices(self._hosts, cum_weights=self._weights, k=1 + LINKS_OF_A_PAGE - OWN_LINKS)
         return self.url(own, 0), [target(host) for host in (*(own,) * OWN_LINKS, *others)]
 
     def _new(self, host: int) -> str:

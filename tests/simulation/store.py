@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from streams.frontier.index import FrontierIndexer
 from streams.state.fencing import NO_EPOCH
@@ -40,6 +40,12 @@ class MemoryStore:
                 break
             found.append((key, self._entries[key]))
         return found
+
+    def leap(self, prefix: bytes, behind: Callable[[bytes], bytes]) -> Iterator[bytes]:
+        after = b""
+        while found := self.scan(prefix, after=after, limit=1):
+            yield found[0][0]
+            after = behind(found[0][0])
 
     def counters(self, prefix: bytes = b"") -> dict[bytes, int]:
         return {key: n for key, n in self._counters.items() if n and key.startswith(prefix)}

@@ -74,7 +74,7 @@ def test_what_is_given_back_comes_first_in_order_of_its_return() -> None:
 def test_peeking_shows_what_is_next_and_takes_nothing() -> None:
     store = MemoryStore()
     queue = queue_of(store, 1, 2, 3)
-    assert queue.peek(store, 2) == [fp(2), fp(1)]
+    assert queue.peek(store, 2) == [fp(1), fp(2)]
     queue.give_back(fp(8))
     queue.give_back(fp(9))
     assert queue.peek(store, 1) == [fp(8)]

@@ -116,6 +116,36 @@ async def test_a_scan_stays_within_its_prefix_goes_on_after_a_key_and_stops_at_i
     assert [key for key, _ in store.rows(b"b")] == [b"b"]
 
 
+@pytest.mark.parametrize(
+    ("prefix", "found"),
+    [(b"w", [b"w\x01a", b"w\x02c", b"w\xffe"]), (b"w\x01", [b"w\x01a"]), (b"w\x03", []), (b"f", [b"f\x01d"])],
+)
+async def test_leaping_shows_the_first_entry_of_each_group(store, prefix, found):
+    values = {b"a": b"w\x01", b"b": b"w\x01", b"c": b"w\x02", b"d": b"f\x01", b"e": b"w\xff"}
+    store.apply(list(values.items()), 4)
+    assert list(store.leap(prefix, lambda entry: entry[:2] + b"\xff")) == found
+
+
+async def test_what_was_read_before_a_write_is_read_anew_after_it(store):
+    changes: list[list[bytes | None]] = [[b"w\x01", b"w\x02"], [b"d\x01", None], [None, b"w\x03"]]
+    for number, values in enumerate(changes):
+        store.get_many([b"a", b"b", b"c"])
+        rows = dict(zip((b"a", b"b"), values, strict=True))
+        store.apply(list(rows.items()), number)
+        assert store.get_many([b"a", b"b", b"c"]) == [*values, None]
+        assert_derived(store, {key: value for key, value in rows.items() if value is not None})
+
+
+async def test_reading_without_writing_remembers_a_bounded_number(store, monkeypatch):
+    monkeypatch.setattr("streams.state.store._REMEMBERED", 10)
+    store.apply([(b"a", b"w\x01")], 0)
+    for number in range(100):
+        store.get_many([b"%d" % number, b"a"])
+        assert len(store._read) <= 12
+    store.apply([(b"a", b"d\x01"), (b"7", b"w\x01")], 1)
+    assert_derived(store, {b"a": b"d\x01", b"7": b"w\x01"})
+
+
 async def test_a_counter_that_is_zero_is_absent(store):
     store.apply([(b"a", b"w\x05"), (b"b", b"d\x00")], 1)
     assert store.counters(b"state:") == {b"state:w": 1, b"state:d": 1}
