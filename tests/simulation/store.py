@@ -82,6 +82,7 @@ class Disk:
         self.memory = MemoryStore()
         memory = self.memory
         self.get_many, self.scan, self.counters, self.rows = memory.get_many, memory.scan, memory.counters, memory.rows
+        self.leap = memory.leap
         self.offset = -1
         self.epoch = NO_EPOCH
         self.stale: set[bytes] = set()
