@@ -222,7 +222,7 @@ class Judge:
         """What a shard holds in memory is bounded by what waits."""
         queues = shard._release.queues
         for queue in queues.hosts.values():
-            if len(queue.parked) > PARKED or any(len(pile.heads) > HEADS for pile in queue.crawls.values()):
+            if len(queue.parked) > PARKED or any(len(pile.heads) > HEADS * SIZE for pile in queue.crawls.values()):
                 raise self.broken("memory", f"{queue.host}: {len(queue.parked)} parked")
 
     def durable(self, shard: Shard, turn: Turn) -> None:
