@@ -34,7 +34,7 @@ MOVES = {
 }
 """Where the row of a visit may go: from waiting anywhere, back only where a page is lost, over failures by success."""
 
-HEADS = 16
+HEADS = 16 * 16  # bytes of fingerprints
 PARKED = 128 + 16
 DELAY_CAP = 60.0
 SLACK = 1e-6
@@ -222,7 +222,7 @@ class Judge:
         """What a shard holds in memory is bounded by what waits."""
         queues = shard._release.queues
         for queue in queues.hosts.values():
-            if len(queue.parked) > PARKED or any(len(pile.heads) > HEADS * SIZE for pile in queue.crawls.values()):
+            if len(queue.parked) > PARKED or any(len(pile.heads) > HEADS for pile in queue.crawls.values()):
                 raise self.broken("memory", f"{queue.host}: {len(queue.parked)} parked")
 
     def durable(self, shard: Shard, turn: Turn) -> None:
