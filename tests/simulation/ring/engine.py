@@ -76,6 +76,7 @@ class Worker:
         self.paused = 0.0  # until when
         self.silent: float | None = None
         self.fuse = -1  # places where it may die until it does; -1: it does not
+        self.lost = False  # when it dies, its disk is lost as well
         self.twice = False  # its next message is written twice
         self.tasks: list[Task] = []
 

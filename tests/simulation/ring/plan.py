@@ -7,9 +7,21 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 Quirk = Literal[
-    "redirects", "gone", "flaky", "busy", "slow", "dead", "robots", "delays", "depth", "traps", "scope", "limit"
+    "redirects",
+    "gone",
+    "flaky",
+    "busy",
+    "slow",
+    "dead",
+    "robots",
+    "delays",
+    "depth",
+    "traps",
+    "scope",
+    "limit",
+    "narrow",
 ]
-"""`busy`: 429 and 503 with Retry-After; `traps`: endless spaces of URLs, bounded by depth."""
+"""`busy`: 429 and 503 with Retry-After; `traps`: endless spaces of URLs, bounded by depth; `narrow`: each page leads to one other."""
 
 Kind = Literal["kill", "pause", "rebalance", "join", "jump", "lose", "expire", "twice", "seed", "update"]
 """`join`: a worker leaves and another joins; `lose`: orders go missing; `expire`: pages do; `twice`: a message is
@@ -74,20 +86,20 @@ def draw(seed: int) -> Plan:
     """The schedule of a seed: small, with up to a dozen faults."""
     rng = random.Random(f"plan {seed}")
     hosts = rng.randint(1, 6)
-    urls = int(2 ** rng.uniform(2.0, 5.7))
+    urls = int(2 ** rng.uniform(2.0, 5.2))
     quirks = tuple(quirk for quirk in QUIRKS if rng.random() < 0.3)
     plan = Plan(seed, hosts, urls, rng.randint(1, 4), rng.choice((1, 1, 1, 2, 3)), rng.randint(1, 3), quirks)
-    return replace(plan, faults=draw_faults(rng, rng.choice((0, 2, 5, 12)), EVENTS * urls * plan.crawls))
+    return replace(plan, faults=draw_faults(rng, rng.choice((0, 2, 5, 12)), range(EVENTS * urls * plan.crawls)))
 
 
 def draw_large(seed: int, hosts: int = 10_000) -> Plan:
     """A schedule over many hosts."""
     rng = random.Random(f"large {seed}")
     plan = Plan(seed, hosts, hosts + hosts // 10, 4, 1, 2, ("redirects", "gone", "flaky"))
-    return replace(plan, faults=draw_faults(rng, 6, EVENTS * hosts // 2))
+    return replace(plan, faults=draw_faults(rng, 6, range(EVENTS * hosts // 2)))
 
 
-def draw_faults(rng: random.Random, number: int, events: int, kinds: tuple[Kind, ...] = KINDS) -> tuple[Fault, ...]:
-    """Faults within so many events."""
-    times = sorted(rng.randrange(events) for _ in range(number))
+def draw_faults(rng: random.Random, number: int, events: range, kinds: tuple[Kind, ...] = KINDS) -> tuple[Fault, ...]:
+    """So many faults, each before one of these events."""
+    times = sorted(rng.choice(events) for _ in range(number))
     return tuple(Fault(at, rng.choice(kinds), rng.randrange(64), rng.randrange(64)) for at in times)

@@ -202,6 +202,8 @@ class Ring:
         """A process was killed: its supervisor starts it again, at once or after its session has ended."""
         assert isinstance(worker, Stage)
         self.engine.workers.remove(worker)
+        if worker.lost:
+            self._disks = {place: disk for place, disk in self._disks.items() if place[0] != worker.name}
         worker.silent = self.engine.time if worker.silent is None else worker.silent
         worker.group.watch(worker)
         self.judge.allowed_again += sum(self.judge.open.values()) + 1
@@ -234,10 +236,7 @@ class Ring:
 
     def _kill(self, fault: Fault, worker: Stage) -> None:
         worker.fuse = fault.much % 12
-        if fault.much % 5 == 0:  # with its disk
-            for place in [place for place in self._disks if place[0] == worker.name]:
-                if worker.fuse == 0:
-                    del self._disks[place]
+        worker.lost = fault.much % 5 == 0
 
     def _pause(self, fault: Fault, worker: Stage) -> None:
         worker.pause(self.engine.time + PAUSES[fault.much % len(PAUSES)])

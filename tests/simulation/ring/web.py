@@ -182,19 +182,22 @@ class Web:
 
     def _name(self, number: int) -> str:
         rng = random.Random(f"name {self.plan.seed} {number}")
-        host = number if number < self.plan.hosts else rng.randrange(self.plan.hosts)
+        host = number % self.plan.hosts
+        if number >= self.plan.hosts and "narrow" not in self.plan.quirks:
+            host = rng.randrange(self.plan.hosts)
         private = number and "robots" in self.plan.quirks and rng.random() < 0.2
         return f"http://h{host}.example/{'x/' if private else ''}p{number}"
 
     def _page(self, number: int, rng: random.Random) -> Page:
         quirks, names = self.plan.quirks, self.names
-        wide = max(2, self.plan.urls // 40)
+        narrow = "narrow" in quirks
+        wide = 1 if narrow else max(2, self.plan.urls // 40)
         below = names[number * wide + 1 : (number + 1) * wide + 1]
         if number and "redirects" in quirks and rng.random() < 0.15:
             return Page(Answer(301, location=rng.choice(names)))
         if number and "gone" in quirks and rng.random() < 0.15:
             return Page(Answer(rng.choice((404, 410, 403))))
-        links = (*below, *(rng.choice(names) for _ in range(rng.randrange(4))))
+        links = (*below, *(rng.choice(names) for _ in range(0 if narrow else rng.randrange(4))))
         if "redirects" in quirks and number == 0:
             links = (*links, "http://h0.example/c0")
         if "traps" in quirks and rng.random() < 0.2:
