@@ -164,8 +164,12 @@ class Judge:
     def loaded(self, number: int, epoch: int, shard: Shard, disk: Disk) -> None:
         """A shard was loaded from a store: it must be what the changelog says."""
         self._epochs[number] = max(self._epochs[number], epoch)
-        self.allowed_again += 1 + sum(1 for row in self.urls.values() if row.state is State.WAITING)
+        self.trouble()
         self._same(number, disk)
+
+    def trouble(self) -> None:
+        """Somebody died, was stopped, or lost a partition: what is open now may be fetched once more."""
+        self.allowed_again += sum(self.open.values()) + 1
 
     def _same(self, number: int, disk: Disk) -> None:
         if disk.memory.rows != self.rows[number]:
@@ -290,6 +294,9 @@ class Judge:
                 raise self.broken("nothing is lost", f"{url} of {crawl}: {'no row' if row is None else _place(row)}")
         for number, disk in disks.items():
             self._same(number, disk)
+        again = sum(number - 1 for number in self.fetches.values())
+        if again > self.allowed_again:
+            raise self.broken("crashes repeat little", f"{again} fetches repeated, {self.allowed_again} may be")
         for number, shard in shards.items():
             release = shard._release
             held = (len(release.queues.hosts), len(release.released), len(release._due._early))

@@ -206,7 +206,7 @@ class Ring:
             self._disks = {place: disk for place, disk in self._disks.items() if place[0] != worker.name}
         worker.silent = self.engine.time if worker.silent is None else worker.silent
         worker.group.watch(worker)
-        self.judge.allowed_again += sum(self.judge.open.values()) + 1
+        self.judge.trouble()
         delay = self.engine.random.choice((0.5, 2.0, SESSION + 5.0))
         self.engine.at(self.engine.time + delay, partial(self._restart, worker))
 
@@ -230,6 +230,7 @@ class Ring:
             "jump": self._jump, "lose": self._lose, "expire": self._expire, "twice": self._twice, "seed": self._seed,
             "update": self._change,
         }  # fmt: skip
+        self.judge.trouble()
         if workers:
             strike[fault.kind](fault, workers[fault.who % len(workers)])
         self.engine.stir()
@@ -241,7 +242,6 @@ class Ring:
     def _pause(self, fault: Fault, worker: Stage) -> None:
         worker.pause(self.engine.time + PAUSES[fault.much % len(PAUSES)])
         worker.group.watch(worker)
-        self.judge.allowed_again += sum(self.judge.open.values()) + 1
 
     def _rebalance(self, fault: Fault, worker: Stage) -> None:
         worker.group.shuffle()

@@ -50,6 +50,10 @@ class Stage(Member):
         self.spawn(self._follow())
         self.catch_up()
 
+    def revoked(self) -> None:
+        super().revoked()
+        self.ring.judge.trouble()
+
     def catch_up(self) -> None:
         """Read all that there is now."""
         while self._behind():
