@@ -53,7 +53,8 @@ class Changelog:
 class Broker:
     """Logs by topic and partition, and what groups have committed."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._logs: defaultdict[Place, list[Any]] = defaultdict(list)
         self.definitions: list[Any] = self._logs[CRAWLS.name, 0]
         self.progress: list[Any] = self._logs[PROGRESS.name, 0]
@@ -62,6 +63,7 @@ class Broker:
     def append(self, topic: str, partition: int, value: Any) -> int:
         log = self._logs[topic, partition]
         log.append(value)
+        self._engine.changes += 1
         return len(log) - 1
 
     def end(self, topic: str, partition: int) -> int:

@@ -48,13 +48,14 @@ async def when(ready: Ready) -> None:
 class Task:
     """A coroutine of a worker and what it waits for."""
 
-    __slots__ = ("coro", "ready", "wake", "worker")
+    __slots__ = ("asked", "coro", "ready", "wake", "worker")
 
     def __init__(self, worker: Worker, coro: Coroutine[Any, Any, None]) -> None:
         self.worker = worker
         self.coro = coro
         self.ready: Ready | None = None
         self.wake = 0.0
+        self.asked = -1  # after how many changes `ready` was asked last
 
     def resume(self) -> bool:
         """Go on to where it gives way next; False: it has ended."""
@@ -63,6 +64,7 @@ class Task:
         except StopIteration:
             return False
         self.ready, self.wake = waits or (None, 0.0)
+        self.asked = -1
         return True
 
 
@@ -136,6 +138,7 @@ class Engine:
         self.time = 1000.0
         self.offset = EPOCH
         self.events = 0
+        self.changes = 0  # of what somebody may wait for
         self.workers: list[Worker] = []
         self.died: Callable[[Worker], None] = _nobody_hears
         self._alarms: list[tuple[float, int, Callable[[], None]]] = []
@@ -195,8 +198,28 @@ class Engine:
         now = self.time
         while self._alarms and self._alarms[0][0] <= now:
             heapq.heappop(self._alarms)[2]()
-        return [task for worker in self.workers if now >= worker.paused for task in worker.tasks
-                if now >= task.wake or (task.ready is not None and task.ready())]  # fmt: skip
+        found = self._ready(now)
+        if not found:
+            self.changes += 1  # nobody may wait for what nobody reports
+            found = self._ready(now)
+        return found
+
+    def _ready(self, now: float) -> list[Task]:
+        """Tasks that may go on; one that may not is asked again when something has changed."""
+        found: list[Task] = []
+        changes = self.changes
+        for worker in self.workers:
+            if now < worker.paused:
+                continue
+            for task in worker.tasks:
+                if now >= task.wake:
+                    found.append(task)
+                elif task.ready is not None and task.asked != changes:
+                    if task.ready():
+                        found.append(task)
+                    else:
+                        task.asked = changes
+        return found
 
 
 def _nobody_hears(_worker: Worker) -> None:

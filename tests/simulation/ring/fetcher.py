@@ -111,6 +111,7 @@ class FetcherWorker(Stage):
                 self._forget(job)
         await self._holdings.take(numbers)
         self._ready = self._look = True
+        self.engine.changes += 1
 
     # ---- orders
 
@@ -237,6 +238,7 @@ class FetcherWorker(Stage):
     def _touch(self, job: Job) -> None:
         self._dispatcher.look_at(job.order.host)
         self._look = True
+        self.engine.changes += 1
 
     async def _conclude(self, job: Job, answer: Answer) -> m.FetchOutcome | None:
         order = job.order
@@ -281,6 +283,7 @@ class FetcherWorker(Stage):
             return
         self._dispatcher.add(Waiting(job, job.order.host, job.holding.clock, FOREVER), first=True)
         self._look = True
+        self.engine.changes += 1
 
     async def _give_back(self, job: Job, at: float = FOREVER) -> None:
         seconds = None if at == FOREVER else max(0.0, at - self.engine.time)

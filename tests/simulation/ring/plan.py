@@ -10,7 +10,7 @@ Quirk = Literal[
     "redirects", "gone", "flaky", "busy", "slow", "dead", "robots", "delays", "depth", "traps", "scope", "limit",
     "narrow",
 ]  # fmt: skip
-"""`busy`: 429 and 503 with Retry-After; `traps`: endless spaces of URLs, bounded by depth; `narrow`: one link a page."""
+"""`busy`: 429 and 503 with Retry-After; `traps`: endless spaces of URLs, bounded by depth; `narrow`: a link a page."""
 
 Kind = Literal["kill", "pause", "rebalance", "join", "jump", "lose", "expire", "twice", "seed", "update"]
 """`join`: a worker leaves and another joins; `lose`: orders go missing; `expire`: pages do; `twice`: a message is

@@ -82,7 +82,7 @@ class Ring:
         self.build = build
         self.engine = Engine(plan.seed)
         self.engine.died = self._died
-        self.broker = Broker()
+        self.broker = Broker(self.engine)
         self.web = Web(plan)
         self.judge = Judge(self.engine, plan.shards)
         self.changelogs = [Changelog(partial(self.judge.row, shard)) for shard in range(plan.shards)]

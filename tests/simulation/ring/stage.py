@@ -76,6 +76,7 @@ class Stage(Member):
 
     def _fold(self) -> None:
         self.news += 1
+        self.engine.changes += 1
         for topic, fold in ((CRAWLS.name, self.crawls.fold), (PROGRESS.name, self.board.fold)):
             if topic == PROGRESS.name and not self.follows_progress:
                 continue
