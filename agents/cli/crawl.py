@@ -49,6 +49,14 @@ _in_process = click.option(
     metavar="N",
     help="Requests to a host at the same time.  [default: 2; loopback: 32]",
 )
+@click.option("--no-sitemaps", is_flag=True, help="Leave out what only the sitemaps named by robots.txt list.")
+@click.option(
+    "--recrawl",
+    type=click.FloatRange(1),
+    metavar="S",
+    help="Visit each page again after S seconds, by a conditional request, until Ctrl-C or --rounds.",
+)
+@click.option("--rounds", type=click.IntRange(1), metavar="N", help="With --recrawl: visit each page N times in all.")
 @click.option("--rules", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Rules, budgets and all else a definition says (docs/rules.md); options win.")  # fmt: skip
 @click.option(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from agents.cli.configuration import override
 from agents.cli.outputs import Plan, check_name, default_name
-from streams.definitions import CrawlDefinition, ScopeMode
+from streams.definitions import CrawlDefinition, Recrawl, ScopeMode
 from streams.errors import UsageError
 from streams.policy import urls
 from streams.policy.scope import scope_for
@@ -31,6 +31,9 @@ class Asked:
     limit: int | None = None
     delay: float | None = None
     parallelism: int | None = None
+    no_sitemaps: bool = False
+    recrawl: float | None = None
+    rounds: int | None = None
     workers: int = 1
     in_process: bool = False
     name: str | None = None
@@ -61,6 +64,7 @@ def plan_crawl(asked: Asked, seeds: tuple[str, ...], settings: Settings) -> tupl
     options = {name: value for name in _RULED if (value := getattr(asked, name)) is not None}
     if asked.scope is not None or "scope" not in asked.rules:
         options["scope"] = scope_for(asked.scope or "host", wire)
+    options |= _about_visits(asked)
     said = {"delay": delay, "parallelism": parallelism, **asked.rules, **options}
     definition = replace(CrawlDefinition(id=name), **said)
     plan = Plan(
@@ -74,6 +78,16 @@ def plan_crawl(asked: Asked, seeds: tuple[str, ...], settings: Settings) -> tupl
         demo=asked.demo,
     )
     return plan, settings, notes
+
+
+def _about_visits(asked: Asked) -> dict[str, Any]:
+    """What the options say about sitemaps and recrawls."""
+    said: dict[str, Any] = {"sitemaps": False} if asked.no_sitemaps else {}
+    if asked.recrawl is not None:
+        said["recrawl"] = Recrawl(interval=asked.recrawl, rounds=asked.rounds)
+    elif asked.rounds is not None:
+        raise UsageError("--rounds says how often, but not when", "Add --recrawl SECONDS.")
+    return said
 
 
 _KEPT = ("worker.state", "kafka.bootstrap", "kafka.prefix", "fetch.allow_private", "fetch.connect_to")

@@ -139,6 +139,8 @@ def status_line(snapshot: Snapshot, rates: Rates) -> str:
         f"{counts.failed:,} failed",
         f"{counts.hosts:,} host{'' if counts.hosts == 1 else 's'} with work",
     ]
+    if counts.due:
+        parts.append(f"{counts.due:,} to be visited again")
     left = rates.left(snapshot)
     if left is not None:
         parts.append(f"about {clock(left)} left")
@@ -178,6 +180,8 @@ def summary(
         ("failed", _with_classes(counts.failed, counts.failures)),
         ("excluded", _with_classes(counts.excluded, counts.exclusions)),
     ]
+    if counts.sitemaps:
+        rows.append(("sitemaps", f"{counts.sitemaps:,} read"))
     if counts.redirected:
         rows.append(("redirected", f"{counts.redirected:,}"))
     if restarts:

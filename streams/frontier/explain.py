@@ -335,6 +335,13 @@ def _outcome(asked: Inquiry, row: UrlRow) -> Reason:
     if row.state is State.FETCHED:
         return Reason("parsing", f"It was fetched at {when}; its page waits for the parser.",
                       "If that lasts, look at the parsers: `fyke status` shows how far they are behind.")  # fmt: skip
+    reason = _ended(asked, row, when)
+    again = f" It is visited again at {_at(row.due)}." if row.due else ""
+    return reason._replace(text=reason.text + again, until=row.due)
+
+
+def _ended(asked: Inquiry, row: UrlRow, when: str) -> Reason:
+    """How the last visit ended."""
     if row.state is State.DONE:
         return Reason("done", f"It was fetched ({row.status}) and parsed at {when}.", "")
     if row.state is State.REDIRECTED:

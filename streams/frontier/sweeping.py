@@ -225,7 +225,8 @@ class Sweeper:
         """The row without what it says about crawls that are gone, and without sums that are zero."""
         spent = {crawl_id: sums for crawl_id, sums in row.spent.items() if any(sums) and not self._gone(crawl_id, now)}
         patterns = {key: known for key, known in row.patterns.items() if not self._gone(key.partition("\0")[0], now)}
-        return msgspec.structs.replace(row, spent=spent, patterns=patterns)
+        sitemaps = {key: told for key, told in row.sitemaps.items() if not self._gone(key.partition("\0")[0], now)}
+        return msgspec.structs.replace(row, spent=spent, patterns=patterns, sitemaps=sitemaps)
 
 
 def _published(row: UrlRow) -> bool:

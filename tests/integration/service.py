@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import mimetypes
 import os
 import subprocess
 import sys
@@ -44,6 +45,10 @@ class Site:
     status: dict[str, int] = field(default_factory=dict)
     extra: dict[str, dict[str, str]] = field(default_factory=dict)
     """More headers of the answer, by path."""
+    files: dict[str, str | bytes] = field(default_factory=dict)
+    """What is no page: paths with their content, whose type is that of their name."""
+    etags: dict[str, str] = field(default_factory=dict)
+    """Paths whose answers carry an entity tag; who names it is told that nothing has changed."""
     robots: str | int = 404
     """Text of robots.txt, or the status it is answered with."""
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -63,6 +68,10 @@ class Site:
             if isinstance(self.robots, str):
                 return 200, "text/plain", self.robots.encode()
             return self.robots, "text/plain", b""
+        if path in self.files:
+            content = self.files[path]
+            kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
+            return 200, kind, content.encode() if isinstance(content, str) else content
         body = "".join(f'<a href="{link}">x</a>' for link in self.links.get(path, ()))
         return (
             self.status.get(path, 200),
@@ -83,11 +92,17 @@ def serving() -> Iterator[Site]:
         def do_GET(self) -> None:
             site.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
             status, kind, body = site.answer(self.path)
+            tag = site.etags.get(self.path, "")
+            if status == 200 and tag and self.headers["If-None-Match"] == tag:
+                status, body = 304, b""
             self.send_response(status)
+            if tag:
+                self.send_header("ETag", tag)
             self.send_header("Content-Type", kind)
             for name, value in site.extra.get(self.path, {}).items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
+            if status != 304:
+                self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 

@@ -286,7 +286,8 @@ class World:
             return self._outcome(order, result="redirected", status=301, location=answer.location)
         if answer.failure or answer.status >= 500:
             return self._outcome(order, result="failed", failure=answer.failure or "http_status", status=answer.status)
-        rules = m.RobotsRules(origin=order.parent, version="v", fetched=self.now, expires=self.now + 86_400_000)
+        rules = m.RobotsRules(origin=order.parent, version="v", fetched=self.now, expires=self.now + 86_400_000,
+                              sitemaps=answer.links)  # fmt: skip
         return self._outcome(order, result="fetched", robots_rules=rules)
 
     def _outcome(self, order: m.FetchOrder, **fields: object) -> None:
@@ -310,20 +311,31 @@ class World:
         keep = compile_scope(definition.scope, definition.scope_rules)
         if is_forgotten(definition, order.url):
             links = ()
-        followed = [] if limit is not None and order.depth >= limit else [u for u in links if not keep(u)]
+        depth = 1 if order.source == "sitemap" else order.depth + 1
+        followed = [] if limit is not None and depth > limit else [u for u in links if not keep(u)]
+        if order.source == "sitemap":
+            self._name_sitemaps(order, [url for url in followed if url.endswith(".xml")])
+            followed = [url for url in followed if not url.endswith(".xml")]
         for shard, found in self._by_shard(followed):
-            parent = m.LinkParent(url=order.url, depth=order.depth + 1, count=len(found))
+            parent = m.LinkParent(url=order.url, depth=depth, count=len(found))
             keys = b"".join(key_of(url, order.crawl) for url in found)
             pack = m.Links(crawl=order.crawl, urls=found, fingerprints=keys, parents=[parent])
             self.log.append("inbox", shard, encode(pack))
             self._may_die()
-        if not is_forgotten(definition, order.url):
+        if order.source == "page" and not is_forgotten(definition, order.url):
             self.records.append((order.url, order.visit))
         self._may_die()
         outcome = m.ParseOutcome(crawl=order.crawl, fingerprint=order.fingerprint, visit=order.visit, depth=order.depth,
                                  page=page)  # fmt: skip
         self.log.append("inbox", order.shard, encode(m.Outcomes(items=(outcome,))))
         self._may_die()
+
+    def _name_sitemaps(self, order: m.FetchOrder, found: list[str]) -> None:
+        for url in found:
+            key = key_of(url, order.crawl)
+            self._candidate(m.Candidate(url=url, fingerprint=key, crawl=order.crawl, depth=order.depth + 1,
+                                        parent=order.url, source="sitemap"))  # fmt: skip
+            self._may_die()
 
     def _by_shard(self, links: list[str]) -> Iterator[tuple[int, list[str]]]:
         shards: defaultdict[int, list[str]] = defaultdict(list)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agents.cli.planning import Asked, is_loopback, plan_crawl
-from streams.definitions import Scope
+from streams.definitions import Recrawl, Scope
 from streams.errors import UsageError
 from streams.settings import Settings
 
@@ -59,6 +59,26 @@ def test_what_is_asked_for_wins_over_the_defaults():
     assert (plan.definition.delay, plan.definition.parallelism) == (1.5, 1)
     assert (plan.definition.depth, plan.definition.limit, plan.definition.id) == (0, 3, "mine")
     assert (plan.named, plan.workers) == (True, 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "sitemaps", "recrawl"),
+    [
+        (Asked(), True, None),
+        (Asked(no_sitemaps=True), False, None),
+        (Asked(recrawl=60.0), True, Recrawl(interval=60.0)),
+        (Asked(recrawl=60.0, rounds=2), True, Recrawl(interval=60.0, rounds=2)),
+    ],
+)
+def test_sitemaps_and_recrawls(asked, sitemaps, recrawl):
+    plan, _, _ = plan_crawl(asked, ("http://localhost/",), Settings())
+    assert (plan.definition.sitemaps, plan.definition.recrawl) == (sitemaps, recrawl)
+
+
+def test_rounds_without_an_interval_are_refused():
+    with pytest.raises(UsageError) as caught:
+        plan_crawl(Asked(rounds=2), ("http://localhost/",), Settings())
+    assert caught.value.remedy == "Add --recrawl SECONDS."
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,13 @@ def test_the_summary_says_how_it_ended_what_failed_and_where_the_files_are():
     ]
 
 
+def test_sitemaps_and_what_comes_back_are_told_where_there_are_any():
+    snapshot = Snapshot("docs", "crawling", 10.0, CrawlCounts(done=1, sitemaps=2, due=1200))
+    assert "1,200 to be visited again" in status_line(snapshot, Rates())
+    assert "  sitemaps   2 read" in summary(snapshot, "exhausted", Path("o"), {}).splitlines()
+    assert "visited again" not in status_line(Snapshot("a", "crawling", 1.0, COUNTS), Rates())
+
+
 def test_the_summary_of_a_crawl_that_went_on_counts_this_runs_pages_for_the_rate():
     text = summary(Snapshot("docs", "exporting", 10.0, COUNTS), "exhausted", Path("o"), {}, before=48)
     assert "98, 50 of them in 10.0 s (5.0/s)" in text
