@@ -10,7 +10,7 @@ Not followed: the rule that a sitemap speaks only for its own folder and host, b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
@@ -99,7 +99,7 @@ def read(body: bytes, declared: str, join: Join) -> Listing:
     text = encodings.decode(body, _encoding(body, declared)).lstrip(_BLANKS)
     listing = Listing(cut=cut)
     if text.startswith("<"):
-        _Reader(listing, join).read(text)
+        _document(xml.events(text), join, listing)
     else:
         _lines(text, join, listing)
     return listing
@@ -155,6 +155,7 @@ class _Grammar:
 
 _SITEMAP_DATES: Final = frozenset({"lastmod"})
 _RSS: Final = _Grammar("rss", "item", frozenset({"link", "guid"}), frozenset({"pubdate", "date"}))
+_FEEDS: Final = ("rss", "atom")
 _GRAMMARS: Final = {
     "urlset": _Grammar("urlset", "url", frozenset({"loc"}), _SITEMAP_DATES),
     "sitemapindex": _Grammar("index", "sitemap", frozenset({"loc"}), _SITEMAP_DATES),
@@ -175,43 +176,45 @@ class _Found:
     text: list[str] = field(default_factory=list)
 
 
-class _Reader:
-    """Reads the events of one document into a listing."""
+def _document(events: Iterator[xml.Event], join: Join, listing: Listing) -> None:
+    """A list in XML, as its root element says; any other document is none."""
+    root = next((event.name for event in events if event.kind == "open"), "")
+    grammar = _GRAMMARS.get(root)
+    if grammar is not None:
+        listing.kind = grammar.kind
+        _Reader(grammar, listing, join).read(events)
 
-    def __init__(self, listing: Listing, join: Join) -> None:
+
+class _Reader:
+    """Reads what stands within the root element into a listing."""
+
+    def __init__(self, grammar: _Grammar, listing: Listing, join: Join) -> None:
+        self._grammar = grammar
         self._listing = listing
         self._join = join
-        self._grammar: _Grammar | None = None
-        self._open: list[str] = []  # names of open elements, the root first
+        self._open: list[str] = []  # names of the open elements within the root
         self._found: _Found | None = None
         self._field = ""  # the element whose text is being gathered
         self._at = 0  # how deep it is
         self._pieces: list[str] = []
         self._full = False
 
-    def read(self, text: str) -> None:
+    def read(self, events: Iterator[xml.Event]) -> None:
         """Read all, or as much as there is room for."""
-        for kind, name, data in xml.events(text):
+        for kind, name, data in events:
             if kind == "open":
-                if not self._opened(name, data):
-                    return
+                self._opened(name, data)
             elif kind == "close":
                 self._closed(name)
             elif kind == "cut":
                 self._field = ""  # nobody knows how it would have gone on
             elif self._found is not None:
-                self._text(xml.value(data) if kind == "text" else data)
+                self._text(self._found, xml.value(data) if kind == "text" else data)
             if self._full:
                 return
         self._close_to(0)
 
-    def _opened(self, name: str, data: str) -> bool:
-        """An element begins; False: this is no list."""
-        if self._grammar is None:
-            self._grammar = _GRAMMARS.get(name)
-            if self._grammar is None:
-                return False
-            self._listing.kind = self._grammar.kind
+    def _opened(self, name: str, data: str) -> None:
         if self._field and "".join(self._pieces).strip(_BLANKS):
             self._close_to(self._at)  # its end is missing
         if self._found is not None and name == self._grammar.entry and not self._field:
@@ -220,12 +223,9 @@ class _Reader:
             self._open.append(name)
             if not self._field:
                 self._begun(name, data)
-        return True
 
     def _begun(self, name: str, data: str) -> None:
         grammar, depth = self._grammar, len(self._open) - 1
-        if grammar is None:
-            return
         if self._found is None:
             if name == grammar.entry:
                 self._found = _Found(depth)
@@ -234,52 +234,54 @@ class _Reader:
             if grammar.kind == "atom" and name == "link" and xml.attribute(data, "rel") in ("", "alternate"):
                 self._found.locations.append([xml.attribute(data, "href"), ""])
 
-    def _text(self, text: str) -> None:
+    def _text(self, found: _Found, text: str) -> None:
         if self._field:
             self._pieces.append(text)
-        elif self._found is not None and self._found.at == len(self._open) - 1:
-            self._found.text.append(text)
+        elif found.at == len(self._open) - 1:
+            found.text.append(text)
 
     def _closed(self, name: str) -> None:
         """An element ends, and with it those within it whose ends are missing; one that never began is passed over."""
-        for at in range(len(self._open) - 1, 0, -1):
+        for at in range(len(self._open) - 1, -1, -1):
             if self._open[at] == name:
                 self._close_to(at)
                 return
 
     def _close_to(self, depth: int) -> None:
         """Close all elements from the innermost up to the one at `depth`."""
-        if self._field and self._at >= depth:
-            self._said(self._field, "".join(self._pieces).strip(_BLANKS).strip())
+        found = self._found
+        if found is not None and self._field and self._at >= depth:
+            if text := "".join(self._pieces).strip(_BLANKS).strip():
+                self._said(found, self._field, text)
             self._field = ""
-        if self._grammar is not None and self._found is not None and self._found.at >= depth:
-            self._ended(self._grammar.kind, self._found)
+        if found is not None and found.at >= depth:
+            self._ended(found)
             self._found = None
         del self._open[depth:]
 
-    def _said(self, name: str, text: str) -> None:
-        found, grammar = self._found, self._grammar
-        if found is None or grammar is None or not text:
-            return
-        if name in grammar.dates:
-            if grammar.kind in ("urlset", "index") and found.locations:
+    def _said(self, found: _Found, name: str, text: str) -> None:
+        """A field of an entry is complete."""
+        feed = self._grammar.kind in _FEEDS
+        if name in self._grammar.dates:
+            if found.locations and not feed:
                 found.locations[-1][1] = found.locations[-1][1] or text
             else:
                 found.date = max(found.date, text, key=instant)
         elif name == "guid":
             found.spare = text
-        elif grammar.kind != "atom":
+        elif name == "loc":
             found.locations.append([text, found.date])
-            if grammar.kind != "rss":
-                found.date = ""
+            found.date = ""
+        elif self._grammar.kind == "rss":
+            found.locations.append([text, ""])
 
-    def _ended(self, kind: Kind, found: _Found) -> None:
+    def _ended(self, found: _Found) -> None:
         """Hand over the URLs of an entry: of a feed's the first, of a sitemap's all."""
         locations = [location for location in found.locations if location[0]]
         if not locations:
             spare = found.spare or "".join(found.text).strip(_BLANKS)
             locations = [[spare if _WEB.match(spare) else xml.UNREADABLE, found.date]]
-        feed = kind in ("rss", "atom")
+        feed = self._grammar.kind in _FEEDS
         for reference, date in locations[:1] if feed else locations:
             url = None if xml.UNREADABLE in reference else self._join(reference)
             if not self._listing.add(url, instant(found.date if feed else date)):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streams import messages as m
-from streams.definitions import CrawlDefinition, Recrawl
+from streams.definitions import CrawlDefinition, LimitRule, Recrawl
 from streams.frontier.revisits import LOOK_AGAIN
 from streams.frontier.rows import State
 from tests.unit.frontier.rig import (
@@ -84,7 +84,7 @@ def _both(rig: Rig) -> tuple[m.FetchOutcome, m.ParseOutcome]:
 
 def test_without_a_recrawl_nothing_comes_back() -> None:
     rig = Rig()
-    done(rig, *given(rig, seeds(URL)))
+    done(rig, *given(rig, seeds(URL, "http://h.example/other")))
     assert rig.row(URL).due == 0
     assert rig.shard.wake_at() == float("inf")
 
@@ -329,6 +329,23 @@ def test_a_page_limit_is_about_pages_not_about_visits() -> None:
     order = next_visit(rig)
     given(rig, answer(order, "unchanged"))
     assert (rig.state(URL), rig.row(URL).visit) == (State.DONE, 2)
+
+
+def test_limit_rules_may_ask_for_recrawls_of_some_urls() -> None:
+    """Also where the crawl asks for none."""
+    rig = Rig(back(None, limits=(LimitRule(id="news", path="/news", recrawl=60.0),)))
+    news, other = "http://h.example/news", "http://h.example/other"
+    done(rig, *given(rig, seeds(news, other)))
+    assert (rig.row(news).due, rig.row(other).due) == (START + MINUTE, 0)
+    assert next_visit(rig, MINUTE).url == news
+
+
+def test_a_rule_says_where_an_adaptive_interval_begins() -> None:
+    recrawl = Recrawl(interval=24 * 3600.0, adaptive=True, shortest=1.0)
+    rig = rig_with(recrawl, limits=(LimitRule(id="all", recrawl=60.0),))
+    first_visit(rig)
+    given(rig, answer(next_visit(rig, MINUTE), "unchanged"))
+    assert rig.row(URL).interval == 90.0
 
 
 def test_sitemaps_are_read_again() -> None:

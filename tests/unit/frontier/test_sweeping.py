@@ -276,11 +276,11 @@ def test_a_learned_delay_is_kept_while_a_crawl_learns() -> None:
 
 def test_a_host_row_loses_what_it_says_of_crawls_that_are_gone() -> None:
     rig = Sinks(crawl(), crawl("over", state="ended", ended=1))
-    row = HostRow(not_before=LATER, spent={"c": (1, 2), "over": (3, 4)})
+    row = HostRow(not_before=LATER, spent={"c": (1, 2), "over": (3, 4)}, sitemaps={f"c\0{A}": 1, f"over\0{A}": 2})
     rig.store.apply([(host_key("a.example"), encode_row(row))])
     rig.turn()
     rig.turn(wait=HOSTS_EVERY)
-    assert rig.host("a.example") == HostRow(not_before=LATER, spent={"c": (1, 2)})
+    assert rig.host("a.example") == HostRow(not_before=LATER, spent={"c": (1, 2)}, sitemaps={f"c\0{A}": 1})
 
 
 def test_the_row_of_a_host_with_waiting_urls_is_let_alone() -> None:

@@ -227,5 +227,6 @@ def test_such_a_page_is_a_page_in_all_other_ways() -> None:
     kept_back = parse(FEED, ("X-Robots-Tag", "nofollow"))
     assert (kept_back.links, kept_back.dropped) == ([], {"nofollow:page": 2})
     assert parse(FEED, ("X-Robots-Tag", "noindex")).noindex
+    assert not parse("<rss/>", ("X-Robots-Tag", "nofollow")).dropped
     few = parse(FEED, limits=Limits(text=1, links=1))
     assert (few.links, few.dropped) == (["http://a.test/x"], {"limit:links": 1})
