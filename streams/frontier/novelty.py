@@ -80,9 +80,12 @@ def pattern_key(row: UrlRow) -> str:
 
 
 def no_news(host: HostRow, row: UrlRow, crawl: CrawlDefinition) -> str:
-    """`trap:novelty` if pages like this one have brought nothing new for so long that it is not fetched; a seed is."""
+    """`trap:novelty` if pages like this one have brought nothing new for so long that it is not fetched.
+
+    A seed is, a sitemap, and a page that was fetched before.
+    """
     limit = crawl.traps.novelty
-    if not (limit and host.patterns) or row.origins:
+    if not (limit and host.patterns) or row.origins or row.content or row.source == "sitemap":
         return ""
     known = host.patterns.get(pattern_key(row))
     return NOVELTY if known is not None and known.stale >= limit else ""

@@ -117,6 +117,17 @@ def test_a_page_that_is_read_again_or_visited_again_does_not_count() -> None:
     assert rig.host("h.example").patterns == {}
 
 
+def test_pages_that_were_fetched_before_and_sitemaps_are_not_taken_for_a_trap() -> None:
+    rig = rig_with(novelty=3)
+    known = [f"{H}/?p={n}" for n in range(30)]
+    assert fetched(rig, known.__getitem__, lambda _: says(1), 30) < 30
+    assert visit(rig, known[0], says(1)) is False  # no new visit by itself
+    (again,) = given(rig, seeds(seed(known[0], refetch=True)))
+    assert (again.url, again.visit) == (known[0], 2)
+    (sitemap,) = given(rig, seeds(seed(f"{H}/?p=map", source="sitemap")))
+    assert sitemap.source == "sitemap"
+
+
 def test_memory_is_bounded() -> None:
     rig = rig_with(novelty=30)
     novelties = rig.shard._novelties
