@@ -11,10 +11,10 @@ from collections import Counter
 from typing import Any, cast
 
 from faust.tables.manager import TableManager
-from faust.tables.recovery import Recovery
+from faust.tables.recovery import RebalanceAgain, Recovery
 from faust.types import TP
 
-from streams.errors import SettingsError
+from streams.errors import OwnershipLost, SettingsError
 from streams.state.table import RowTable
 
 
@@ -35,8 +35,16 @@ class RowRecovery(Recovery):
             topic = table.changelog_topic.get_topic_name()
             partitions = [tp.partition for tp in tps if tp.topic == topic]
             if partitions:
-                for partition, offset in (await table.recover(partitions)).items():
+                for partition, offset in (await self._recover(table, partitions)).items():
                     destination[TP(topic, partition)] = self.active_highwaters[TP(topic, partition)] = offset
+
+    @staticmethod
+    async def _recover(table: RowTable, partitions: list[int]) -> dict[int, int]:
+        """Recover a table. A store that is closed meanwhile means that its partition has moved: begin again then."""
+        try:
+            return await table.recover(partitions)
+        except OwnershipLost as error:
+            raise RebalanceAgain from error
 
 
 class RowTables(TableManager):
