@@ -94,7 +94,7 @@ def kept(topic: topics.Topic) -> str:
     if topic.cleanup == "compact":
         return "the last of each key (compacted)"
     if topic.retention == topics.FOREVER:
-        return "until its reader has committed it"
+        return "until `FYKE_KAFKA_KEEP_APPLIED` after its reader committed it"
     days, rest = divmod(topic.retention, topics.DAY)
     return f"{days} d" if not rest else f"{topic.retention // topics.HOUR} h"
 

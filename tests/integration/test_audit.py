@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from click.testing import CliRunner, Result
 
 from agents.audit import Auditor, Report
+from agents.cli.main import cli
 from agents.io.admin import Admin
 from streams import messages as m
 from streams.codecs import encode
 from streams.definitions import CrawlDefinition
+from streams.errors import Exit
 from streams.frontier.rows import ROW_SCHEMA, State, UrlRow, encode_row, url_key
 from streams.policy.urls import fingerprint
 from streams.state.fencing import MARKER, MARKER_VALUE, epoch_headers
@@ -189,3 +194,37 @@ async def test_a_trimmed_log_says_since_when_it_is_complete(broker: TestBroker) 
         report = await Auditor(broker.bootstrap, broker.prefix, admin).run()
     assert report.since > 1_600_000_000_000
     assert report.clean
+
+
+# --- the command
+
+
+def command(broker: TestBroker, *arguments: str) -> Result:
+    """`fyke audit …` as a person runs it, on the test's topics."""
+    options = ("--kafka", broker.bootstrap, "--state", str(broker.settings.worker.state), *arguments)
+    return CliRunner().invoke(cli, ["audit", *options], env={"FYKE_KAFKA_PREFIX": broker.prefix})
+
+
+def test_the_command_says_clean_and_leaves_with_0(broker: TestBroker) -> None:
+    asyncio.run(Log(inbox=[links(A), fetched(A, 1000)], rows=[row(A)]).audit(broker))
+    result = command(broker)
+    assert result.exit_code == Exit.ENDED, result.output
+    assert "The log is complete: nothing of it was trimmed." in result.output
+    assert "1 requests to 1 hosts by 1 fetchers" in result.output
+    assert result.output.endswith("Clean.\n")
+    assert json.loads(command(broker, "--json", "--crawl", "c").output)["crawls"][0]["urls"]["done"] == 1
+    unknown = command(broker, "--crawl", "nobody")
+    assert (unknown.exit_code, "knows no crawl nobody" in unknown.output) == (Exit.USAGE, True)
+
+
+def test_the_command_prints_what_is_broken_and_leaves_with_5(broker: TestBroker) -> None:
+    asyncio.run(Log(inbox=[links(A, B), fetched(A, 1000), fetched(B, 1100)], rows=[row(A)]).audit(broker))
+    result = command(broker)
+    assert result.exit_code == Exit.BROKEN, result.output
+    assert "a.test: 0.1 s between two starts, 0.5 s is the least" in result.output
+    assert f"a URL has no row: {B}\n  crawl c" in result.output
+    assert result.output.endswith("Broken: gap 1 times, 1 URLs of crawl c.\n")
+    found = json.loads(command(broker, "--json").output)
+    assert (found["clean"], found["broken"]) == (False, {"gap": 1})
+    assert found["offences"][0]["later"]["url"] == B
+    assert found["crawls"][0]["offenders"] == [{"url": B, "why": "lost"}]
