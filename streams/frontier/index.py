@@ -4,8 +4,8 @@ The store writes these entries in the same batch as the row, also while it recov
 they cannot drift. An entry is still only a hint: whoever follows one reads the row before acting.
 
 Entries: `q host NUL crawl NUL place` → fingerprint (waiting, due now), `d due fingerprint` (waiting until due),
-`f since fingerprint` (fetched, not parsed), `r due fingerprint` (ended; the next visit opens then). Numbers are
-big-endian so that bytes sort as numbers do.
+`f since fingerprint` (fetched, not parsed), `r due fingerprint` (ended; the next visit opens then),
+`x crawl NUL rule NUL place fingerprint` (kept out). Numbers are big-endian so that bytes sort as numbers do.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ QUEUE = b"q"
 DUE = b"d"
 UNPARSED = b"f"
 COMING_BACK = b"r"
+EXCLUDED = b"x"
+FINAL = frozenset({"ended", "cancelled"})
+"""Rules that are never lifted."""
 HEAD_START = 24 * 3600 * 1000
 """ms that each step of priority is worth in its queue."""
 SIZE = "size"
@@ -55,6 +58,16 @@ def queue_entry(row: UrlRow) -> bytes:
     return queue_prefix(row.host, row.crawl) + queue_place(row)
 
 
+def comes_back(rule: str) -> bool:
+    """Whether a rule may be lifted while its crawl goes on (`reopening`)."""
+    return rule not in FINAL and not rule.startswith("accept:")
+
+
+def excluded_prefix(crawl: str, rule: str) -> bytes:
+    """Prefix of the entries of all URLs that a rule keeps out of a crawl, in the order of their queues."""
+    return EXCLUDED + crawl.encode() + b"\0" + rule.encode() + b"\0"
+
+
 def timed_entry(kind: bytes, at: int, fingerprint: bytes) -> bytes:
     """Key of an entry ordered by time (ms)."""
     return kind + at.to_bytes(8, "big") + fingerprint
@@ -74,7 +87,7 @@ def split_timed_entry(key: bytes) -> tuple[int, bytes]:
 class FrontierIndexer:
     """Derives index entries and counters from a row (`streams.state.store.Indexer`)."""
 
-    version = 4
+    version = 5
 
     def __init__(self) -> None:
         self._value = b""
@@ -90,6 +103,8 @@ class FrontierIndexer:
             if row.due:
                 return ((timed_entry(DUE, row.due, key[1:]), b""),)
             return ((queue_entry(row), key[1:]),)
+        if row.state is State.EXCLUDED and not row.due and comes_back(row.outcome):
+            return ((excluded_prefix(row.crawl, row.outcome) + queue_place(row) + key[1:], b""),)
         if row.state is State.FETCHED:
             return ((timed_entry(UNPARSED, row.visited, key[1:]), b""),)
         return ((timed_entry(COMING_BACK, row.due, key[1:]), b""),) if row.due else ()

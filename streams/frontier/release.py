@@ -26,6 +26,7 @@ from streams.frontier.novelty import no_news
 from streams.frontier.orders import page_order, robots_key, robots_order
 from streams.frontier.queues import HostQueues
 from streams.frontier.released import Out, Released
+from streams.frontier.reopening import Reopening
 from streams.frontier.revisits import Revisits
 from streams.frontier.robots import HOPS, RobotsGate
 from streams.frontier.rows import State, UrlRow
@@ -72,6 +73,7 @@ class Release:
         self._robots = RobotsGate(config.politeness)
         self._due = DueRows(store)
         self._gates = Gates(crawls, tallies, config.politeness)
+        self.reopening = Reopening(store, crawls, tallies, self._gates)
         self._closing = Closing(store, self._gates, self.released)
         self.revisits = Revisits(store, crawls, self._gates, tallies)
         self._now = 0
@@ -158,12 +160,12 @@ class Release:
 
     def wake_at(self) -> float:
         """When something may be released next (ms); infinity when nothing waits for time alone."""
-        if self._closing.busy:
+        if self._closing.busy or self.reopening.busy:
             return self._now
         times = [self._due.next_at(), self._gates.next_at(), self.revisits.next_at()]
         if self.released.room() > 0:
             times.append(self.queues.agenda.next_at())
-        if self.queues.held:
+        if self.queues.held or self.reopening.waiting:
             times.append(self._now + LOOK_AGAIN)
         if (oldest := self.released.oldest()) is not None:
             times.append(oldest + self._config.answer_timeout * 1000 + 1)
@@ -185,6 +187,7 @@ class Release:
         self.queues.look_again(self._gates.changed, turn.now)
         self._take_due(turn)
         self.revisits.open(turn)
+        self.reopening.run(turn)
         steps = self._close(turn)
         self.queues.resume(self._gates, turn.now)
         while steps > 0 and self.released.room() > 0 and (queue := self.queues.agenda.pop(turn.now)) is not None:

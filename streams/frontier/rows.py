@@ -19,6 +19,7 @@ ROW_SCHEMA = 1
 URL_KEY = b"u"
 HOST_KEY = b"h"
 SWEEP_KEY = b"s"
+CRAWL_KEY = b"c"
 
 
 class State(IntEnum):

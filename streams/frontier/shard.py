@@ -55,6 +55,7 @@ class Shard:
         self._checked = self._now = 0
         self._hosts = 0
         self._over: frozenset[str] = frozenset()
+        self._walks = 0
 
     def turn(self, inbox: Sequence[tuple[int, m.Inbox]], now: int, elsewhere: Mapping[str, m.CrawlCounts]) -> Turn:
         """Apply messages (with their offsets) and release what may run now (ms).
@@ -77,11 +78,11 @@ class Shard:
         self._release.spent(turn)
         self._release.wait(turn)
         hosts = self._release.queues.hosts_by_crawl.total()
-        over = self._release.revisits.over
-        moved = (hosts, over) != (self._hosts, self._over)
+        over, walks = self._release.revisits.over, self._release.reopening.waiting
+        moved = (hosts, over, walks) != (self._hosts, self._over, self._walks)
         if inbox or turn.changed or turn.dropped or turn.orders or moved:
             self.changes += 1
-        self._hosts, self._over = hosts, over
+        self._hosts, self._over, self._walks = hosts, over, walks
         return turn
 
     def wake_at(self) -> float:

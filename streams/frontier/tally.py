@@ -28,6 +28,7 @@ class Tally:
     activity: int = 0
     duplicates: int = 0
     released: int = 0  # page orders out and unanswered
+    reopening: bool = False  # excluded rows are being looked through: some may come back
 
     @property
     def open(self) -> int:
@@ -61,7 +62,7 @@ class Tally:
         """The public form: `fetched` and `done` are pages, sitemaps are told apart."""
         states = self.states
         return CrawlCounts(
-            open=self.open,
+            open=self.open + self.reopening,
             activity=self.activity,
             released=self.released,
             fetched=states[State.FETCHED] - self.lists[State.FETCHED],
