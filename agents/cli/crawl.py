@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from agents.cli.options import address_options, cluster_options, settings_of
+from agents.cli.quantities import Duration, Size
 from streams.errors import EnvironmentFault, Exit, FykeError, UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ _in_process = click.option(
 )
 @click.option("--depth", type=click.IntRange(0), metavar="N", help="Follow links N clicks deep.  [default: no limit]")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop after N pages.  [default: no limit]")
+@click.option("--host-limit", type=click.IntRange(1), metavar="N", help="Fetch N pages of each host at most.")
+@click.option("--max-size", type=Size(), metavar="SIZE", help="Stop after so many bytes of pages: 500k, 20MB, 2GiB.")
+@click.option("--duration", type=Duration(), metavar="TIME", help="Stop after so long: 90s, 30m, 2h, 1d.")
 @click.option(
     "--delay",
     type=click.FloatRange(0),
@@ -78,8 +82,8 @@ def crawl(
 ) -> None:  # fmt: skip
     """Crawl from the given URLs. robots.txt is obeyed. Ctrl-C stops it; `fyke resume` goes on.
 
-    Exit codes: 0 the crawl ended, 1 no page was fetched, 2 usage, 3 environment, 4 the page limit was reached,
-    7 somebody cancelled it, 130 interrupted.
+    Exit codes: 0 the crawl ended, 1 no page was fetched, 2 usage, 3 environment, 4 a limit of pages, bytes or time was
+    reached, 7 somebody cancelled it, 130 interrupted.
     """
     if asked["demo"] == bool(seeds):
         raise UsageError("--demo brings its own URL" if seeds else "no URL given", "fyke crawl URL…, or --demo")
@@ -233,7 +237,7 @@ def exit_code(result: str, pages: int) -> Exit:
     """The exit code of a crawl that ended."""
     if result == "cancelled":
         return Exit.CANCELLED
-    if result == "limit" and pages:
+    if result in ("limit", "size", "deadline") and pages:
         return Exit.LIMIT
     return Exit.ENDED if pages else Exit.NO_PAGE
 

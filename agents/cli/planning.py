@@ -19,7 +19,8 @@ from streams.settings import Settings
 
 _POLITE = (0.5, 2)  # delay in seconds, parallelism
 _OWN_MACHINE = (0.0, 32)
-_RULED = ("depth", "limit", "delay", "parallelism")  # options that a rule file may say, too
+_RULED = ("depth", "limit", "host_limit", "max_size", "duration", "delay", "parallelism")
+"""Options that a rule file may say, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,9 @@ class Asked:
     scope: ScopeMode | None = None
     depth: int | None = None
     limit: int | None = None
+    host_limit: int | None = None
+    max_size: int | None = None
+    duration: float | None = None
     delay: float | None = None
     parallelism: int | None = None
     no_sitemaps: bool = False

@@ -173,6 +173,7 @@ def summary(
     """
     counts, seconds = snapshot.counts, max(snapshot.elapsed, 1e-3)
     ending = {"exhausted": "everything in reach was fetched", "limit": "the page limit was reached",
+              "size": "its pages have as many bytes as they may", "deadline": "its time was over",
               "cancelled": "somebody cancelled it"}.get(result, result)  # fmt: skip
     here = f", {counts.done - before:,} of them" if before else ""
     rows = [

@@ -90,6 +90,12 @@ def test_what_is_no_web_address_is_refused_with_a_hint(seed, hint):
     assert caught.value.remedy.endswith(hint)
 
 
+def test_budgets() -> None:
+    asked = Asked(limit=9, host_limit=3, max_size=1000, duration=60.0)
+    definition = plan_crawl(asked, ("https://a.org/",), Settings())[0].definition
+    assert (definition.limit, definition.host_limit, definition.max_size, definition.duration) == (9, 3, 1000, 60.0)
+
+
 def test_a_rule_file_is_the_beginning_and_options_win() -> None:
     said = {"delay": 3.0, "depth": 4, "limit": 9, "user_agent": "x/1", "scope": Scope(mode="any")}
     plan, _, _ = plan_crawl(Asked(rules=said, depth=1), ("https://a.org/",), Settings())

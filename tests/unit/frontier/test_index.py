@@ -10,6 +10,7 @@ import pytest
 from streams.frontier.index import (
     FrontierIndexer,
     queue_entry,
+    queue_place,
     queue_prefix,
     split_queue_entry,
     split_timed_entry,
@@ -46,9 +47,15 @@ def with_(**fields) -> UrlRow:
         (with_(state=State.REDIRECTED), [], {b"crawl\0redirected": 1}),
         (with_(state=State.FAILED, outcome="dns"), [], {b"crawl\0failed": 1, b"crawl\0failed:dns": 1}),
         (
-            with_(state=State.EXCLUDED, outcome="scope:host"), [],
+            with_(state=State.EXCLUDED, outcome="scope:host"),
+            [(b"xcrawl\0scope:host\0" + queue_place(ROW) + FP, b"")],
             {b"crawl\0excluded": 1, b"crawl\0excluded:scope:host": 1},
         ),
+        (
+            with_(state=State.EXCLUDED, outcome="cancelled"), [],
+            {b"crawl\0excluded": 1, b"crawl\0excluded:cancelled": 1},
+        ),
+        (with_(state=State.DONE, size=70), [], {b"crawl\0done": 1, b"crawl\0size": 70}),
     ],
 )  # fmt: skip
 def test_what_is_derived_from_a_row(row: UrlRow, entries, counters) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streams.definitions import Keys
 from streams.policy import urls
 from streams.policy.keys import TRACKING, canonical_by, unescaped
+from tests.suites import ROOT
 from tests.unit.policy.test_urls import WIRES
 
 ALL = Keys(tracking=True, sessions=True, drop=("x*", "id"), sort_query=True, strip_www=True, strip_user=True,
@@ -140,3 +141,8 @@ def test_keys_never_change_between_releases(keys: Keys, wire: str, fingerprint: 
 def test_the_tracking_parameters_never_change_between_releases() -> None:
     """They are part of the key; more of them would have to be another option."""
     assert blake2b(" ".join(TRACKING).encode(), digest_size=8).hexdigest() == "09d1b65c3403d15c"
+
+
+def test_the_tracking_parameters_are_documented() -> None:
+    page = (ROOT / "docs" / "scope.md").read_text(encoding="utf-8")
+    assert [name for name in TRACKING if f"`{name}`" not in page] == []
