@@ -100,7 +100,7 @@ async def test_an_ended_crawl_is_redriven_only_when_it_is_opened_again(
         await failures._redrive(service, FINAL, None, reopen=True, confirmed=True)
         await until(lambda: client.records("c"))
         await until(lambda: ends(client, "c") == ["exhausted"] * 2, "it does not end again")
-    history = [(d["version"], d.get("state", "open")) for d in client.json("crawls") if d.get("id") == "c"]
+    history = [(d.get("version", 1), d.get("state", "open")) for d in client.json("crawls") if d.get("id") == "c"]
     assert history == [(1, "open"), (2, "ended"), (3, "open"), (4, "sealed"), (5, "ended")]
 
 
