@@ -335,8 +335,11 @@ class FetcherStage:
             self._look()
 
     def _sent(self, job: Job, ticket: int, at: float) -> None:
-        job.holding.clock.sent(ticket, at)
+        clock = job.holding.clock
+        clock.sent(ticket, at)
         if job.limits.spaced:  # only then somebody waits for this
+            # The event loop writes at the end of its turn, which may be a long one: what is called after it knows.
+            self._loop.call_soon(lambda: clock.written(ticket, now()))
             self._dispatcher.look_at(job.order.host)
             self._look()
 

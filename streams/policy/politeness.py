@@ -176,6 +176,12 @@ class WireClock:
         host.sent(running.limits)
         host.ticket, host.last, host.last_gap = ticket, now + TRAVEL, running.limits.gap_after
 
+    def written(self, ticket: int, now: float) -> None:
+        """By now its head has surely left. A busy process may write it a good while after it was `sent`."""
+        running = self._running.get(ticket)
+        if running is not None and running.host.ticket == ticket:
+            running.host.last = now + TRAVEL
+
     def end(self, ticket: int, now: float) -> None:
         """It is over: answered, failed or aborted. One that did not get through may have knocked until now."""
         running = self._running.pop(ticket)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from itertools import pairwise
 
 import pytest
@@ -19,6 +20,25 @@ async def test_the_gap_holds_at_the_server():
     async with stand(many(6)) as it:
         await it.fetch(*(order(f"http://a.test/p{number}", delay=0.1, parallelism=4) for number in range(6)))
         assert all(after.at - before.at >= 0.1 for before, after in pairwise(it.server.seen))
+
+
+async def test_the_gap_holds_at_the_server_when_the_process_is_kept_from_writing():
+    class Held(HttpClient):
+        async def fetch(self, request: Request, exchange: Exchange) -> Answer | None:
+            noted = exchange.on_sent
+
+            def kept_from_running(at: float) -> None:
+                noted(at)
+                if request.url.endswith("p0"):
+                    time.sleep(0.25)
+
+            exchange.on_sent = kept_from_running
+            return await super().fetch(request, exchange)
+
+    async with stand(many(2, delay_ms=500), client=Held) as it:
+        await it.fetch(*(order(f"http://a.test/p{number}", delay=0.3, parallelism=2) for number in range(2)))
+        first, second = it.server.seen
+        assert second.at - first.at >= 0.3
 
 
 async def test_parallelism_holds_and_is_used():
