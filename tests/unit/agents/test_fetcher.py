@@ -32,6 +32,7 @@ async def test_a_page_is_sent_with_its_facts_and_then_its_outcome():
         assert (facts.address, facts.truncated) == ("127.0.0.1", None)
         assert facts.start <= facts.first_byte <= facts.end
         assert (outcome.result, outcome.status, outcome.epoch, outcome.page) == ("fetched", 200, 7, (3, 0))
+        assert outcome.size == len(body)
         assert (outcome.etag, outcome.last_modified) == ('"e"', "Mon, 02 Jan 2023 03:04:05 GMT")
         (request,) = outcome.requests
         assert (request.kind, request.host, request.url, request.status) == ("page", "a.test", A, 200)

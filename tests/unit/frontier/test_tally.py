@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from streams.frontier.rows import State, UrlRow
-from streams.frontier.tally import Tallies
-from streams.messages import CrawlCounts
+from streams.frontier.tally import Tallies, counted
+from streams.messages import CrawlCounts, Progress
 
 
 def row(state: State, outcome: str = "", crawl: str = "c", **fields: Any) -> UrlRow:
     return UrlRow(1, state, crawl, "http://h/", "h", 1, 0, 0, 5, 1, outcome=outcome, **fields)
 
 
-ALL = [row(State.WAITING), row(State.FETCHED), row(State.FETCHED), row(State.DONE), row(State.FAILED, "dns"),
-       row(State.EXCLUDED, "scope:host"), row(State.REDIRECTED)]  # fmt: skip
-COUNTS = CrawlCounts(open=3, fetched=2, done=1, failed=1, excluded=1, redirected=1, hosts=4, failures={"dns": 1},
-                     exclusions={"scope:host": 1})  # fmt: skip
+ALL = [row(State.WAITING), row(State.FETCHED), row(State.FETCHED, size=30), row(State.DONE, size=4),
+       row(State.FAILED, "dns"), row(State.EXCLUDED, "scope:host"), row(State.REDIRECTED)]  # fmt: skip
+COUNTS = CrawlCounts(open=3, fetched=2, done=1, failed=1, excluded=1, redirected=1, hosts=4, size=34,
+                     failures={"dns": 1}, exclusions={"scope:host": 1})  # fmt: skip
 
 
 def test_new_rows_are_counted() -> None:
@@ -25,6 +25,22 @@ def test_new_rows_are_counted() -> None:
         tallies.move(None, new)
     assert tallies["c"].counts(4) == COUNTS
     assert (tallies["c"].open, tallies["c"].pages) == (3, 3)
+
+
+def test_a_crawl_whose_rows_are_looked_through_counts_as_open() -> None:
+    tallies = Tallies()
+    tallies["c"].reopening = True
+    assert tallies["c"].counts(0) == CrawlCounts(open=1)
+
+
+def test_what_shards_count_together() -> None:
+    one = CrawlCounts(done=1, fetched=2, released=3, size=4, open=9, failures={"dns": 1})
+    reports = [Progress(shard=n, epoch=1, position=0, at=0, crawls=crawls)
+               for n, crawls in enumerate(({"a": one}, {"a": one, "b": one}, {}))]  # fmt: skip
+    assert counted(reports) == {
+        "a": CrawlCounts(done=2, fetched=4, released=6, size=8),
+        "b": CrawlCounts(done=1, fetched=2, released=3, size=4),
+    }
 
 
 def test_a_changed_row_moves() -> None:
@@ -68,7 +84,7 @@ def test_counters_of_the_store_give_the_same() -> None:
     counters = {b"c\0waiting": 1, b"c\0fetched": 2, b"c\0done": 1, b"c\0failed": 1, b"c\0failed:dns": 1,
                 b"c\0excluded": 1, b"c\0excluded:scope:host": 1, b"c\0redirected": 1, b"d\0done": 2,
                 b"e\0done": 7, b"e\0done:sitemap": 3, b"e\0fetched": 2, b"e\0fetched:sitemap": 1, b"e\0due": 5,
-                b"due\0done": 1}  # fmt: skip
+                b"due\0done": 1, b"c\0size": 34}  # fmt: skip
     tallies = Tallies.from_counters(counters)
     assert tallies["c"].counts(4) == COUNTS
     assert tallies["d"].counts(0) == CrawlCounts(done=2)
