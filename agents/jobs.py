@@ -86,7 +86,8 @@ class Job:
     def obey(self, definition: CrawlDefinition | None, book: RuleBook) -> None:
         """Take over the newest rules. Of its own and theirs the stricter limits hold: the order's keep other crawls'.
 
-        The gap after it gets a share of the random delay that is drawn once.
+        The gap after it gets a share of the random delay that is drawn once. Once a request has gone out the order
+        stays as it is: its outcome names the version under which it began.
         """
         if self.ruled and definition is self.definition:
             return
@@ -97,7 +98,7 @@ class Job:
         self.values = book.of(definition).for_url(self.url) if definition is not None else None
         if definition is not None and self.values is not None:
             own = strictest([own, self.values.limits])
-            if definition.version > order.rules:
+            if definition.version > order.rules and not self.requests:
                 self.order = renewed(order, self.values)
         self.limits = replace(own, jitter=random.random())  # noqa: S311 - spreads requests, guards nothing
 

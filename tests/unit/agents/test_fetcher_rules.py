@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 from typing import Any
 
@@ -127,3 +128,17 @@ async def test_the_seeds_own_accept_header_is_sent() -> None:
     async with stand([page("/a")]) as it:
         await it.fetch(order(A, accept=("text/*",), headers={"accept": "text/plain"}))
         assert sent(it.server.seen[0])["accept"] == "text/plain"
+
+
+async def test_an_outcome_names_the_version_under_which_it_began() -> None:
+    """A rule that comes between robots.txt and where it redirects to holds for the second request."""
+    routes = [page("/robots.txt", status=302, headers=[["Location", "/1"]]), page("/1", body="User-agent: *\n")]
+    async with stand(routes) as it:
+        await it.give(order("http://a.test/robots.txt", kind="robots", visit=0, parent="http://a.test", delay=0.5))
+        while not it.server.seen:  # noqa: ASYNC110 - nobody sets events for tests
+            await asyncio.sleep(0.01)
+        it.crawls.define(version=2, limits=one(delay=0.8))
+        (outcome,) = await it.delivery.until(1)
+        assert outcome.rules == 1
+        assert [request.delay for request in outcome.requests] == [0.5, 0.8]
+        assert it.server.seen[1].at - it.server.seen[0].at >= 0.8
