@@ -42,6 +42,7 @@ T = TypeVar("T")
 
 STAGES = ("frontier", "fetcher", "parser")  # as many of each as --workers says; always one exporter
 _LOOK = 0.25
+_TRIES = 5  # times a change is made anew because somebody else's came first
 _GATHERING = 20.0  # seconds to wait for all workers; with fewer the crawl begins as well
 _PAUSE_PATIENCE = 5.0
 _SETTLING = 40.0  # seconds for what is in flight when a crawl is cancelled: a request takes 30 at most
@@ -326,10 +327,13 @@ class _Kafka:
         return await publish(self.broadcast.crawls, definition, self.writer.send, self.broadcast.catch_up)
 
     async def update(self, name: str, **changes: object) -> bool:
-        """Publish the next version of a definition."""
-        known = self.broadcast.crawls[name]
-        changes = {"by": "fyke crawl", **changes}
-        return await self.publish(msgspec.structs.replace(known, version=known.version + 1, **changes))
+        """Publish the next version of a definition, also if somebody changes its rules at the same moment."""
+        for _ in range(_TRIES):
+            known = self.broadcast.crawls[name]
+            changes = {"by": "fyke crawl", **changes}
+            if await self.publish(msgspec.structs.replace(known, version=known.version + 1, **changes)):
+                return True
+        return False
 
     async def begin_export(self, name: str) -> None:
         """Let the exporter of a new crawl begin at the present: what earlier crawls left is not its business."""

@@ -57,6 +57,7 @@ def read_rules(text: str, file: str, *, new: bool) -> dict[str, Any]:
         read = msgspec.convert({"id": "x", **values}, CrawlDefinition)
     except msgspec.ValidationError as error:
         raise reader.fault(str(error)) from None
+    reader.check_own(read, data)
     for name, rules in (("limits", read.limits), ("scope_rules", read.scope_rules)):
         reader.check_rules(name, rules)
     return {name: getattr(read, name) for name in data}
@@ -111,6 +112,17 @@ class _Reader:
             return int(value.timestamp() * 1000)
         return value
 
+    def check_own(self, read: CrawlDefinition, data: Mapping[str, Any]) -> None:
+        """The crawl's own values must be such as a rule may have."""
+        interval = read.recrawl.interval if read.recrawl is not None else None
+        for name, rule in (
+            ("delay", LimitRule(id=".", delay=read.delay)),
+            ("user_agent", LimitRule(id=".", user_agent=read.user_agent)),
+            ("recrawl", LimitRule(id=".", recrawl=interval)),
+        ):
+            if name in data:
+                self._check_rule(rule, self._place(name))
+
     def check_rules(self, name: str, rules: tuple[Pattern, ...]) -> None:
         """Rules must be readable and told apart by their ids."""
         seen: set[str] = set()
@@ -121,13 +133,17 @@ class _Reader:
                 raise UsageError(f"{place}: " + ("there are two of that id" if rule_id else "id is empty"),
                                  "Every rule needs an id of its own: orders and exclusions carry it.")  # fmt: skip
             seen.add(rule_id)
-            try:
-                if isinstance(rule, LimitRule):
-                    check_rule(rule)
-                else:
-                    check_pattern(rule)
-            except UsageError as error:
-                raise UsageError(f"{place}: {error.problem}", error.remedy) from None
+            self._check_rule(rule, place)
+
+    @staticmethod
+    def _check_rule(rule: Pattern, place: str) -> None:
+        try:
+            if isinstance(rule, LimitRule):
+                check_rule(rule)
+            else:
+                check_pattern(rule)
+        except UsageError as error:
+            raise UsageError(f"{place}: {error.problem}", error.remedy) from None
 
     def fault(self, text: str) -> UsageError:
         """What msgspec says, with the place in words."""

@@ -63,7 +63,7 @@ class HostQueues:
     def look_again(self, crawls: set[str], now: int) -> None:
         """Other rules hold for these crawls: see what they mean for every host of theirs."""
         for queue in self.hosts.values() if crawls else ():
-            if not crawls.isdisjoint((*queue.crawls, *queue.held, *queue.out)):
+            if not crawls.isdisjoint(queue.visitors):
                 self.agenda.put(queue, now)
 
     def meet(self, turn: Turn, hosts: Iterable[str]) -> None:

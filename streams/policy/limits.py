@@ -24,6 +24,7 @@ from streams.policy.windows import Opening, Windows
 
 ALWAYS: Final = Opening(open=True, until=2**62)
 LONGEST_DELAY: Final = 24 * 3600.0
+SHORTEST_RECRAWL: Final = 1.0
 LONGEST_TIMEOUT: Final = 300.0
 """Seconds. Half of the time after which the frontier takes an order for lost and gives it out again."""
 
@@ -191,6 +192,8 @@ def check_rule(rule: LimitRule) -> None:
     ):
         if seconds is not None and seconds > most:
             raise UsageError(f"{name} is {seconds:g} s", f"At most {most:g} s.")
+    if rule.recrawl is not None and rule.recrawl < SHORTEST_RECRAWL:
+        raise UsageError(f"recrawl is {rule.recrawl:g} s", f"At least {SHORTEST_RECRAWL:g} s: a URL needs a rest.")
     for field, value in (*rule.headers.items(), ("User-Agent", rule.user_agent)):
         if not _FIELD_NAME.fullmatch(field) or _NOT_IN_FIELD.search(value):
             raise UsageError(f"the header {field!r} is not valid", "A name is letters, digits and -; a value one line.")
