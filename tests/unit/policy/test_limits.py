@@ -186,3 +186,28 @@ def test_hosts_are_forgotten_when_they_are_many(monkeypatch: pytest.MonkeyPatch)
 def test_the_strictest_of_several_limits() -> None:
     assert strictest([Limits(1.0, 4, 0.5), Limits(2.0, 8)]) == Limits(2.0, 4, 0.5)
     assert strictest([]) == Limits(0.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        (LimitRule(id="r", delay=1e5), "delay is 100000 s"),
+        (LimitRule(id="r", random_delay=1e5), "random_delay is 100000 s"),
+        (LimitRule(id="r", timeout=301.0), "timeout is 301 s"),
+        (LimitRule(id="r", recrawl=0.5), "recrawl is 0.5 s"),
+        (LimitRule(id="r", headers={"A b": "c"}), "the header 'A b' is not valid"),
+        (LimitRule(id="r", headers={"A": "b\nc"}), "the header 'A' is not valid"),
+        (LimitRule(id="r", user_agent="b\0"), "the header 'User-Agent' is not valid"),
+        (LimitRule(id="r", accept=("text",)), "'text' is no media type"),
+        (LimitRule(id="r", accept=("*/html",)), "'\\*/html' is no media type"),
+    ],
+)
+def test_what_no_rule_may_say(rule: LimitRule, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        check_rule(rule)
+    assert faults_of(crawl(rule)).keys() == {"r"}
+
+
+def test_what_a_rule_may_say() -> None:
+    headers = {"X-A": "b\tc ü"}
+    check_rule(LimitRule(id="r", delay=0.0, timeout=300.0, recrawl=1.0, headers=headers, accept=("*/*", "a/b+c")))
