@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -54,7 +57,7 @@ class Desk:
             wanted = change(known)
             if wanted == known:
                 return known
-            wanted = msgspec.structs.replace(wanted, version=known.version + 1)
+            wanted = msgspec.structs.replace(wanted, version=known.version + 1, by=author())
             if await publish(self.broadcast.crawls, wanted, self.writer.send, self.broadcast.catch_up):
                 return wanted
         raise EnvironmentFault(f"the crawl {name} is being changed by others", "Run the command again.")
@@ -93,6 +96,15 @@ async def _broker(settings: Settings) -> AsyncIterator[str]:
         yield await cluster.start()
     finally:
         await cluster.release()
+
+
+def author() -> str:
+    """Who runs this command, for people: `anna@desk`."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # in a container users need not have names
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def wire_form(url: str) -> str:

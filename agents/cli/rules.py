@@ -7,12 +7,9 @@ wins, and the other is told.
 from __future__ import annotations
 
 import asyncio
-import getpass
 import json
-import socket
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +19,9 @@ from agents.cli.options import cluster_options, settings_of
 from streams.errors import ConflictError, UsageError
 
 if TYPE_CHECKING:
-    from agents.broadcast import Broadcast
-    from agents.io.admin import Admin
+    from agents.cli.desk import Desk
     from streams.definitions import CrawlDefinition
-    from streams.policy.comparison import Comparison
+    from streams.policy.comparison import Asked, Comparison
     from streams.settings import Settings
 
 _file = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
@@ -94,13 +90,11 @@ def test(url: str, crawl: str | None, file: Path | None, state: Path | None, kaf
     """Say which rule applies to a URL and why, and which values follow."""
     from msgspec.structs import replace
 
+    from agents.cli.desk import wire_form
     from agents.cli.rulefile import load_rules
     from streams.definitions import CrawlDefinition
-    from streams.policy.urls import parse
 
-    wire = parse(url)
-    if wire is None:
-        raise UsageError(f"{url!r} is not an http or https URL", "Write it in full: https://example.org/")
+    wire = wire_form(url)
     if file is not None and crawl is not None:
         raise UsageError("--crawl and --file exclude each other", "`fyke rules dry-run CRAWL FILE` compares them.")
     if file is not None:
@@ -190,18 +184,19 @@ def _summary(found: Comparison) -> Iterable[str]:
 async def _dry_run(settings: Settings, crawl: str, changes: dict[str, Any], last: int) -> Comparison:
     from msgspec.structs import replace
 
+    from agents.cli.desk import desk
     from streams.policy.bounds import Bounds
     from streams.policy.comparison import compare
     from streams.policy.limits import LimitRules
 
-    async with _connected(settings) as (bootstrap, admin, broadcast):
-        before = _known(broadcast, crawl)
-        asked = await _last_orders(bootstrap, settings, admin, crawl, last)
+    async with desk(settings) as at:
+        before = at.crawl(crawl)
+        asked = await _last_orders(at, crawl, last)
     after = replace(before, **changes)
     return compare(asked, LimitRules(before), LimitRules(after), Bounds(before).kept_out, Bounds(after).kept_out)
 
 
-async def _last_orders(bootstrap: str, settings: Settings, admin: Admin, crawl: str, last: int) -> list[Any]:
+async def _last_orders(at: Desk, crawl: str, last: int) -> list[Asked]:
     """The crawl's pages ordered last: of each partition the last `last` orders are looked through."""
     from contextlib import aclosing
 
@@ -212,10 +207,10 @@ async def _last_orders(bootstrap: str, settings: Settings, admin: Admin, crawl: 
     from streams.state.changelog import ChangelogReader
     from streams.topics import FETCHES
 
-    begins, ends = await admin.begin_offsets(FETCHES.name), await admin.end_offsets(FETCHES.name)
+    begins, ends = await at.admin.begin_offsets(FETCHES.name), await at.admin.end_offsets(FETCHES.name)
     starts = {partition: max(begins[partition], end - last) for partition, end in ends.items()}
     found: list[Asked] = []
-    reader = ChangelogReader(settings.kafka.prefix + FETCHES.name, {"bootstrap_servers": bootstrap})
+    reader = ChangelogReader(at.settings.kafka.prefix + FETCHES.name, {"bootstrap_servers": at.bootstrap})
     async with aclosing(reader.read(starts, ends)) as stretches:
         async for stretch in stretches:
             for record in stretch.records:
@@ -231,30 +226,11 @@ async def _last_orders(bootstrap: str, settings: Settings, admin: Admin, crawl: 
 # --- the broker
 
 
-@asynccontextmanager
-async def _connected(settings: Settings) -> AsyncIterator[tuple[str, Admin, Broadcast]]:
-    from agents.broadcast import Broadcast
-    from agents.cli.cluster import admin_of
-
-    async with AsyncExitStack() as stack:
-        bootstrap, admin = await stack.enter_async_context(admin_of(settings))
-        await admin.check_topics()
-        broadcast = Broadcast(bootstrap, settings)
-        stack.push_async_callback(broadcast.stop)
-        await broadcast.start()
-        yield bootstrap, admin, broadcast
-
-
-def _known(broadcast: Broadcast, crawl: str) -> CrawlDefinition:
-    known = broadcast.crawls.get(crawl)
-    if known is None:
-        raise UsageError(f"the broker knows no crawl {crawl}", "`fyke status` lists the crawls.")
-    return known
-
-
 async def _definition(settings: Settings, crawl: str) -> CrawlDefinition:
-    async with _connected(settings) as (_, _, broadcast):
-        return _known(broadcast, crawl)
+    from agents.cli.desk import desk
+
+    async with desk(settings) as at:
+        return at.crawl(crawl)
 
 
 async def _apply(
@@ -264,10 +240,10 @@ async def _apply(
     from msgspec.structs import replace
 
     from agents.broadcast import publish
-    from agents.io.seeds import Writer
+    from agents.cli.desk import author, desk
 
-    async with _connected(settings) as (bootstrap, _, broadcast), Writer(bootstrap, settings) as writer:
-        before = _known(broadcast, crawl)
+    async with desk(settings) as at:
+        before = at.crawl(crawl)
         if before.state == "ended":
             raise UsageError(f"the crawl {crawl} has ended", "Its rules change nothing any more: fyke crawl URL…")
         if version is not None and version != before.version:
@@ -275,10 +251,10 @@ async def _apply(
         after = replace(before, **changes)
         if after == before:
             return before, before
-        after = replace(after, version=before.version + 1, by=f"{getpass.getuser()}@{socket.gethostname()}")
-        if await publish(broadcast.crawls, after, writer.send, broadcast.catch_up):
+        after = replace(after, version=before.version + 1, by=author())
+        if await publish(at.broadcast.crawls, after, at.writer.send, at.broadcast.catch_up):
             return before, after
-        raise _conflict(broadcast.crawls[crawl], "was changed at the same moment", before)
+        raise _conflict(at.broadcast.crawls[crawl], "was changed at the same moment", before)
 
 
 def _conflict(winner: CrawlDefinition, what: str, before: CrawlDefinition | None) -> ConflictError:
