@@ -241,9 +241,7 @@ def _by_time(asked: Inquiry, row: UrlRow) -> Reason | None:
 
 def _by_window(asked: Inquiry, row: UrlRow) -> Reason | None:
     """The time window of its own rule, or of one about its whole host."""
-    if asked.crawl is None:
-        return None
-    rules = LimitRules(asked.crawl, asked.politeness)
+    rules = LimitRules(asked.crawl or CrawlDefinition(id=row.crawl), asked.politeness)
     openings = (rules.for_url(row.url).opening(asked.now), rules.for_host(row.host).opening(asked.now))
     shut = max((opening.until for opening in openings if not opening.open), default=0)
     if not shut:
@@ -282,7 +280,11 @@ def _by_robots(asked: Inquiry, row: UrlRow) -> Reason | None:
     if verdict.order:
         how = "is being fetched" if facts is not None and facts.robots_out else "must be fetched"
         return Reason("robots", f"{verdict.order}/robots.txt {how} first.", "It waits for that as long as it takes.")
-    if verdict.hold_until or verdict.unreachable:
+    if verdict.unreachable:
+        return Reason("robots_unreachable", f"It is about to fail: robots.txt of its origin could not be read "
+                      f"({verdict.unreachable.reason}), and is not waited for any longer.",
+                      f"See what happened: fyke failures --host {row.host}")  # fmt: skip
+    if verdict.hold_until:
         return Reason("robots_unreachable", "robots.txt of its origin cannot be read, which forbids everything until "
                       f"it can (RFC 9309 §2.3.1.4); the next try is at {_at(verdict.hold_until)}.",
                       f"See what happened: fyke failures --host {row.host}", verdict.hold_until)  # fmt: skip

@@ -140,12 +140,13 @@ class Sweeper:
             self._new[key] = None
 
     def _expired(self, now: int) -> set[str]:
-        """Crawls whose rows are to go; one that has none any more leaves the tallies."""
+        """Crawls whose rows are to go now: after what is to be forgotten. One without rows leaves the tallies."""
         expired = {crawl_id for crawl_id in self._tallies if self._gone(crawl_id, now)}
         for crawl_id in [crawl_id for crawl_id in expired if self._tallies[crawl_id].empty]:
             del self._tallies[crawl_id]
             expired.remove(crawl_id)
-        return {crawl_id for crawl_id in expired if any(self._tallies[crawl_id].states)}
+        forgetting = {sweep.crawl for sweep in self._sweeps.values()}  # sinks are told from rows
+        return {name for name in expired - forgetting if any(self._tallies[name].states)}
 
     def _gone(self, crawl_id: str, now: int) -> bool:
         """Whether a crawl ended so long ago that its rows have expired."""
@@ -161,8 +162,6 @@ class Sweeper:
         entries = self._store.rows(URL_KEY, after=self._cursor, limit=STEP)
         for key, data in entries:
             row = turn.meet(key[1:], data)
-            if row is None:
-                continue
             if row.crawl in expired:
                 turn.drop(key[1:])
             elif name := next((name for name, sweep in sweeps if sweep.covers(row)), b""):

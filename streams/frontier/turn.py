@@ -88,11 +88,12 @@ class Turn:
             self.load((fingerprint,))
         return self._urls[fingerprint]
 
-    def meet(self, fingerprint: bytes, data: bytes) -> UrlRow | None:
-        """A URL's row as this turn has left it; `data` is what the store has, read by the caller."""
-        if fingerprint not in self._urls:
-            self._urls[fingerprint] = decode_url_row(data)
-        return self._urls[fingerprint]
+    def meet(self, fingerprint: bytes, data: bytes) -> UrlRow:
+        """The row of a URL, not dropped, as this turn has left it; `data` is what the store has, read by the caller."""
+        row = self._urls.get(fingerprint)
+        if row is None:
+            row = self._urls[fingerprint] = decode_url_row(data)
+        return row
 
     def put(self, fingerprint: bytes, row: UrlRow) -> None:
         """Change a URL's row, which this turn has read."""

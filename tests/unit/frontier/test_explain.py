@@ -11,7 +11,7 @@ from streams import messages as m
 from streams.definitions import LimitRule, Scope, ScopeRule, Traps
 from streams.frontier.explain import COUNTED, Explanation, Facts, Inquiry, place_of
 from streams.frontier.reasons import excluded_by
-from streams.frontier.rows import HostRow, State, decode_url_row, url_key
+from streams.frontier.rows import HostRow, Probe, State, decode_url_row, url_key
 from streams.frontier.turn import Turn
 from tests.unit.frontier.rig import (
     HOUR,
@@ -267,12 +267,25 @@ def test_what_will_be_excluded_says_so(change: dict[str, Any], rule: str, word: 
     assert word in found.text
 
 
+def by_robots(**host: Any) -> Explanation:
+    """A URL that waits, on a host of which this is known."""
+    row = paused().row(A)
+    asked = Inquiry(url=A, crawl_id="c", row=row, host=HostRow(**host), crawl=crawl(robots=True), now=START)
+    return asked.answer()
+
+
 def test_what_robots_forbid_by_now_is_about_to_be_excluded() -> None:
-    rig = Rig(crawl(robots=True, delay=60.0, parallelism=1))
-    (robots,) = given(rig, links(A, f"{H}/b"))
-    given(rig, rules(robots, (False, "/b")))
-    found = from_rows(rig, f"{H}/b")
-    assert found.reason == "robots"
+    known = m.RobotsRules(origin=H, version="v", fetched=1, expires=START + 1, rules=((False, "/a"),))
+    found = by_robots(robots={H: known})
+    assert (found.reason, found.state) == ("robots", "waiting")
+    assert "about to be excluded: robots.txt of its origin forbids it" in found.text
+
+
+def test_what_waited_too_long_for_robots_is_about_to_fail() -> None:
+    known = m.RobotsRules(origin=H, version="v", fetched=1, expires=START + 1, access="disallow_all")
+    found = by_robots(robots={H: known}, probes={H: Probe(8, 1, "dns", "no such name")})
+    assert (found.reason, found.until) == ("robots_unreachable", 0)
+    assert "about to fail: robots.txt of its origin could not be read (no such name)" in found.text
 
 
 @pytest.mark.parametrize(("definition", "reason"), [

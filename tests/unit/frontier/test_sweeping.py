@@ -199,6 +199,35 @@ def test_what_is_under_way_is_forgotten_when_nothing_can_follow_any_more() -> No
     assert rig.state(f"{A}/1") in (State.EXCLUDED, State.WAITING)
 
 
+def test_rows_that_are_to_be_forgotten_do_not_expire_before_the_sinks_are_told() -> None:
+    rig = Sinks(crawl(), expire_after=60.0)
+    (out,) = given(rig, links(f"{A}/1"))
+    done(rig, *given(rig, links(f"{B}/1")))
+    rig.turn(answer(out))
+    rig.turn(forget(host="a.example"))
+    rig.change(state="ended", ended=rig.now)
+    rig.turn(wait=60_000)
+    rig.settle()
+    assert (rig.known(), rig.told) == (2, [])
+    given(rig, parsed(out))
+    rig.turn(wait=1000)
+    rig.turn(wait=1000)
+    rig.settle()
+    assert (rig.known(), rig.told) == (0, [f"{A}/1"])
+
+
+def test_of_two_commands_about_one_url_the_first_that_can_deletes_it() -> None:
+    rig = Sinks()
+    (out,) = given(rig, links(f"{A}/1"))
+    rig.turn(answer(out))
+    rig.turn(forget(host="a.example"))
+    rig.turn(parsed(out), forget(prefix=A))
+    assert (rig.known(), rig.told) == (0, [f"{A}/1"])
+    rig.turn(wait=1000)
+    assert rig.told == [f"{A}/1"]
+    assert not rig.store.rows(SWEEP_KEY)
+
+
 @pytest.mark.parametrize("what", [{"url": f"{A}/1"}, {"host": "a.example"}])
 def test_a_new_owner_goes_on_with_what_was_not_finished(what: dict[str, str]) -> None:
     rig = Sinks()
