@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -53,7 +54,7 @@ class Verdict:
 def run(plan: Plan, build: Build = BUILD) -> Verdict:
     """Run a schedule to its end."""
     ring = Ring(plan, build)
-    with patch.object(holdings, "now", lambda: ring.engine.time), patch.object(holdings, "WireClock", build.clock):
+    with ring.time():
         try:
             ring.run()
         except Broken as broken:
@@ -100,22 +101,46 @@ class Ring:
             for _ in range(number):
                 group.join(self._start(kind, group, f"{kind.__name__}{self._number()}"))
         self._faults = list(plan.faults)
+        self._most = 3000 + 400 * len(self.web.pages) * plan.crawls + 3000 * len(plan.faults)
         self._hours = 0
+
+    @contextmanager
+    def time(self) -> Iterator[None]:
+        """Let the fetchers' holdings live in virtual time."""
+        now, clock = patch.object(holdings, "now", lambda: self.engine.time), self.build.clock
+        with now, patch.object(holdings, "WireClock", clock):
+            yield
 
     def run(self) -> None:
         """Let everything happen. Raises `Broken`."""
-        most = 3000 + 400 * len(self.web.pages) * self.plan.crawls + 3000 * len(self._faults)
-        while True:
-            while self._faults and self._faults[0].at <= self.engine.events:
-                self._strike(self._faults.pop(0))
-            for group in self.groups:
-                if group.pending:
-                    group.coordinate()
-            if not self.engine.event() and not self._operate():
-                break
-            if self.engine.events > most:
-                raise self.judge.broken("it ends", f"{sum(self.judge.open.values())} URLs open after {most} events")
+        while self.advance():
+            pass
         self._finish()
+
+    def advance(self) -> bool:
+        """Let one thing happen; False: nothing does any more."""
+        while self._faults and self._faults[0].at <= self.engine.events:
+            self._strike(self._faults.pop(0))
+        for group in self.groups:
+            if group.pending:
+                group.coordinate()
+        if self.engine.events > self._most:
+            raise self.judge.broken("it ends", f"{sum(self.judge.open.values())} URLs open after {self._most} events")
+        return self.engine.event() or self._operate()
+
+    def workers(self, kind: type[Stage]) -> list[Stage]:
+        """The processes of a stage."""
+        return [worker for worker in self.engine.workers if isinstance(worker, kind)]
+
+    def kill(self, worker: Stage) -> None:
+        """Kill a process; it is started again."""
+        worker.kill()
+        self._died(worker)
+
+    def pause(self, worker: Stage, seconds: float) -> None:
+        """Stop a process for a while."""
+        worker.pause(self.engine.time + seconds)
+        worker.group.watch(worker)
 
     def close(self) -> None:
         """End all coroutines."""
@@ -162,7 +187,7 @@ class Ring:
             self.define(crawl.id.encode(), encode(crawl))
             for url in self.seeds[crawl.id]:
                 self.broker.append(URLS.name, 0, m.Seed(url=url, crawl=crawl.id))
-            self._update(crawl.id, state="sealed", seal={0: self.broker.end(URLS.name, 0)})
+            self.update(crawl.id, state="sealed", seal={0: self.broker.end(URLS.name, 0)})
 
     def _definition(self, name: str, random: random.Random) -> CrawlDefinition:
         quirks = self.plan.quirks
@@ -176,7 +201,8 @@ class Ring:
             limit=random.randint(1, self.plan.urls) if "limit" in quirks and random.random() < 0.6 else None,
         )  # fmt: skip
 
-    def _update(self, name: str, **changes: object) -> None:
+    def update(self, name: str, **changes: object) -> None:
+        """Publish the next version of a crawl's definition, unless it has ended."""
         known = self.judge.definitions[name]
         if known.state != "ended":
             self.define(name.encode(), encode(msgspec.structs.replace(known, version=known.version + 1, **changes)))
@@ -240,8 +266,7 @@ class Ring:
         worker.lost = fault.much % 5 == 0
 
     def _pause(self, fault: Fault, worker: Stage) -> None:
-        worker.pause(self.engine.time + PAUSES[fault.much % len(PAUSES)])
-        worker.group.watch(worker)
+        self.pause(worker, PAUSES[fault.much % len(PAUSES)])
 
     def _rebalance(self, fault: Fault, worker: Stage) -> None:
         worker.group.shuffle()
@@ -273,16 +298,16 @@ class Ring:
         name = f"c{fault.who % self.plan.crawls}"
         known = self.judge.definitions[name]
         if fault.much % 3 == 0 and known.state != "paused":
-            self._update(name, state="paused")
+            self.update(name, state="paused")
             self.engine.at(self.engine.time + 20.0, partial(self._resume, name))
         elif fault.much % 3 == 1:
-            self._update(name, delay=known.delay + 1.0)
+            self.update(name, delay=known.delay + 1.0)
         else:
-            self._update(name, parallelism=max(1, known.parallelism - 1))
+            self.update(name, parallelism=max(1, known.parallelism - 1))
 
     def _resume(self, name: str) -> None:
         if self.judge.definitions[name].state == "paused":
-            self._update(name, state="sealed")
+            self.update(name, state="sealed")
 
     def _operate(self) -> bool:
         """Nothing happens any more. While URLs are open time passes all the same, as long as a page is kept."""

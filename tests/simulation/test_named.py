@@ -1,0 +1,178 @@
+"""Named crash schedules that need several processes, and that every name has a test.
+
+Each is a small plan and the moment at which something strikes. That nothing comes of it is for the judge to say
+(`tests.simulation.ring.judge`): it raises at the first broken promise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streams.topics import INBOX, URLS
+from tests.simulation.named import NAMES
+from tests.simulation.ring.fetcher import FetcherWorker
+from tests.simulation.ring.frontier import FrontierWorker
+from tests.simulation.ring.parser import ExporterWorker
+from tests.simulation.ring.plan import Plan
+from tests.simulation.ring.ring import BUILD, HOUR, Ring
+from tests.simulation.ring.web import Web
+
+ROOT = Path(__file__).parents[2]
+SEEDS = range(4)
+
+
+def play(plan: Plan, moment: Callable[[Ring], bool], strike: Callable[[Ring], None], times: int = 1) -> Ring:
+    """Run a plan; at the moment, and at the next ones, something strikes."""
+    ring = Ring(plan, BUILD)
+    with ring.time():
+        for _ in range(times):
+            while not moment(ring):
+                assert ring.advance(), "the moment never came"
+            strike(ring)
+            ring.judge.trouble()
+        ring.run()
+    ring.close()
+    return ring
+
+
+def told_to_wait(ring: Ring) -> bool:
+    """A host has asked to be left alone, and the frontier was told."""
+    return any(host.hold > ring.engine.time for host in ring.judge._hosts.values())
+
+
+def on_the_wire(ring: Ring) -> bool:
+    return any(ring.judge._running.values())
+
+
+def orders_wait(ring: Ring) -> bool:
+    committed = ring.groups[1].committed
+    return any(ring.broker.end(*place) > committed.get(place, 0) + 1 for place in ring.groups[1].places)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_restart_after_429(seed: int) -> None:
+    """Retry-After, then every frontier and fetcher dies: nobody comes back early."""
+
+    def strike(ring: Ring) -> None:
+        for worker in ring.workers(FrontierWorker) + ring.workers(FetcherWorker):
+            ring.kill(worker)
+
+    play(Plan(seed, 2, 20, 2, 1, 2, ("busy",)), told_to_wait, strike)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_stale_orders(seed: int) -> None:
+    """Fetchers die with orders waiting; who takes over gives these back, whatever they were released under."""
+
+    def strike(ring: Ring) -> None:
+        for worker in ring.workers(FetcherWorker):
+            ring.kill(worker)
+
+    ring = play(Plan(seed, 2, 20, 2, 1, 2, ("busy",)), orders_wait, strike)
+    messages = [message for shard in range(2) for _, message in ring.broker.read(INBOX.name, shard, 0, 10_000)]
+    results = {getattr(item, "result", "") for message in messages for item in getattr(message, "items", ())}
+    assert "deferred" in results
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seconds", [15.0, 60.0])
+def test_frozen_owner(seed: int, seconds: float) -> None:
+    """A fetcher is stopped with requests running, for less and for longer than its session."""
+    play(Plan(seed, 2, 16, 2, 1, 2, ("slow", "delays")), on_the_wire,
+         lambda ring: ring.pause(ring.workers(FetcherWorker)[0], seconds))  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_evicted_but_alive(seed: int) -> None:
+    """Partitions move while requests run that nobody stopped."""
+    play(Plan(seed, 2, 16, 2, 1, 3, ("slow", "delays")), on_the_wire, lambda ring: ring.groups[1].shuffle(), times=3)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rebalance_storm(seed: int) -> None:
+    """Ten rebalances of every group in a row."""
+
+    def strike(ring: Ring) -> None:
+        for group in ring.groups:
+            group.shuffle()
+        ring.advance()
+
+    play(Plan(seed, 3, 16, 2, 1, 3, ("delays",)), on_the_wire, strike, times=10)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_late_rules(seed: int) -> None:
+    """The delay is raised with orders out: from the moment a fetcher has read it, it holds."""
+    play(Plan(seed, 1, 16, 1, 1, 1, ()), orders_wait, lambda ring: ring.update("c0", delay=4.0))
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_clock_skew(seed: int, jump: int) -> None:
+    """The broker's clock jumps while a host is to be left alone."""
+
+    def strike(ring: Ring) -> None:
+        ring.judge.jumped = True
+        ring.engine.jump(jump)
+
+    play(Plan(seed, 2, 20, 2, 1, 2, ("busy",)), told_to_wait, strike)
+
+
+def test_robots_redirect() -> None:
+    """robots.txt of one host lies on another: the clock of that one applies."""
+    plans = (Plan(seed, 6, 20, 2, 1, 1, ("robots", "delays")) for seed in range(100))
+    plan = next(plan for plan in plans if any(robots.moved for robots in Web(plan).robots.values()))
+    play(plan, on_the_wire, lambda ring: ring.kill(ring.workers(FetcherWorker)[0]))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_seed_in_flight(seed: int) -> None:
+    """Whoever owns `urls` stops with seeds untaken while everything else goes on: no end before they are taken."""
+
+    def strike(ring: Ring) -> None:
+        owner = ring.groups[0].assignment[URLS.name, 0]
+        assert isinstance(owner, FrontierWorker)
+        ring.pause(owner, 15.0)
+
+    play(Plan(seed, 2, 3, 2, 1, 2, ("narrow",)), lambda ring: bool(ring.groups[0].assignment), strike)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_silent_shard(seed: int) -> None:
+    """A shard that nobody owns for a minute."""
+    play(Plan(seed, 2, 6, 2, 1, 2, ("narrow",)), on_the_wire,
+         lambda ring: ring.pause(ring.workers(FrontierWorker)[0], 60.0))  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_export_behind(seed: int) -> None:
+    """The exporter stands still until the crawl has ended: every record is written all the same."""
+    ring = play(Plan(seed, 2, 10, 2, 1, 1, ()), on_the_wire,
+                lambda ring: ring.pause(ring.workers(ExporterWorker)[0], 90.0))  # fmt: skip
+    assert ring.folder.lines
+
+
+# ---- the table
+
+REVIEWED = 41
+"""Names that the reviews brought up; those that the ring found follow."""
+
+
+def test_every_schedule_of_the_review_has_a_test() -> None:
+    assert len(NAMES) >= REVIEWED
+    assert all(NAMES.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_leads_to_tests_that_exist(name: str) -> None:
+    for path, test in NAMES[name]:
+        assert re.search(rf"def {test}\(", (ROOT / path).read_text()), f"{path} has no {test}"
+
+
+def test_the_page_lists_every_name() -> None:
+    page = (ROOT / "docs" / "simulation.md").read_text()
+    assert [name for name in NAMES if f"`{name}`" not in page] == []
