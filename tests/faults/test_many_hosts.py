@@ -1,7 +1,7 @@
 """Real pages of many hosts, that ask to wait, fail in bursts and are slow, while workers are killed and frozen.
 
 What must hold: the audit of the log is clean, so is the servers' own log, and every URL ends somewhere. The full
-version has all of the corpus' hosts: `FYKE_TEST_HOSTS=920` (some 130,000 requests; the largest host alone takes ten
+version has all of the corpus' hosts: `FYKE_TEST_HOSTS=920` (some 107,000 requests; the largest host alone takes ten
 minutes at this delay).
 """
 
