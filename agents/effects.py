@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 
 async def send_effects(turn: Turn, delivery: Delivery, politeness: PolitenessMode) -> None:
-    """Send candidates, failures and what sinks must delete; return when all is durable."""
+    """Send what is for other shards, failures, and what sinks must delete; return when all is durable."""
     sent: list[Any] = []
     shards = delivery.partitions(INBOX)
-    for item in turn.candidates:
-        target = shard_of(politeness_key(item.url, politeness), shards)
-        sent.append(await delivery.send(INBOX, encode(m.Candidates(items=(item,))), partition=target))
+    candidates = ((item.url, m.Candidates(items=(item,))) for item in turn.candidates)
+    for url, message in (*candidates, *turn.routed):
+        target = shard_of(politeness_key(url, politeness), shards)
+        sent.append(await delivery.send(INBOX, encode(message), partition=target))
     partitions = delivery.partitions(FAILURES)
     for failure in turn.failures:
         target = page_partition(failure.url, partitions)

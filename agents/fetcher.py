@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from agents.holdings import Holding, Holdings
 from agents.io.http import Exchange, HttpClient, now
-from agents.jobs import Job, Key, Recent, WallClock, for_order, key_of, request_of, retry_after
+from agents.jobs import Job, Key, Recent, WallClock, for_order, key_of, pause, request_of
 from agents.meter import Meter
 from agents.outbox import Outbox
 from agents.results import Results
@@ -323,7 +323,7 @@ class FetcherStage:
             self._meter.started(now() - job.taken)
         try:
             answer = await self._client.fetch(request_of(job, self._settings.fetch.max_body, self._most), exchange)
-            if answer is not None and (seconds := retry_after(answer, self._wall.ms(answer.end))):
+            if answer is not None and (seconds := pause(answer, self._wall.ms(answer.end))):
                 clock.hold(job.order.host, answer.end + seconds)
             return answer
         finally:

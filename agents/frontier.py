@@ -387,7 +387,7 @@ class Meter:
 
 def _definitions_of(message: m.Inbox) -> Iterable[tuple[str, int]]:
     """The crawls that a message is about, and the version of each that must be known."""
-    if isinstance(message, m.Links):
+    if isinstance(message, m.Links | m.RobotsHop):
         return ((message.crawl, 0),)
     if isinstance(message, m.Command):
         return ((message.crawl, message.rules),)

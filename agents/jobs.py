@@ -16,7 +16,7 @@ from streams.messages import FetchOutcome, FetchResult, PageHeaders, WireRequest
 from streams.policy import robots
 from streams.policy.limits import strictest, with_own
 from streams.policy.politeness import Limits
-from streams.policy.retry import parse_retry_after
+from streams.policy.retry import FIRST_PAUSE, parse_retry_after
 
 if TYPE_CHECKING:
     from agents.delivery import Slot
@@ -184,6 +184,14 @@ def retry_after(answer: Answer, at: int) -> float | None:
         return None
     value = answer.fields.get("Retry-After", "")
     return parse_retry_after(value, at) if value else None
+
+
+def pause(answer: Answer, at: int) -> float:
+    """Seconds for which to leave the host alone now: as long as it wants, or a moment if it is overloaded."""
+    asked = retry_after(answer, at)
+    if asked is not None:
+        return asked
+    return FIRST_PAUSE if answer.status in (429, 503) else 0.0
 
 
 def page_of(order: FetchOrder, answer: Answer, wall: WallClock) -> PageHeaders:

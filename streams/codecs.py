@@ -35,6 +35,7 @@ PUBLIC: dict[str, type] = {
     "links": m.Links,
     "outcomes": m.Outcomes,
     "command": m.Command,
+    "robots_hop": m.RobotsHop,
 }
 """The names of `fyke schema NAME`."""
 
@@ -72,7 +73,7 @@ def decode_inbox(data: bytes | None) -> m.Inbox:
             raise MessageError("links and fingerprints differ in number")
         if message.lastmods and len(message.lastmods) != len(message.urls):
             raise MessageError("links and lastmods differ in number")
-    else:
+    elif not isinstance(message, m.RobotsHop):
         items = (message,) if isinstance(message, m.Command) else message.items
         if any(len(item.fingerprint) != 16 for item in items):
             raise MessageError("a fingerprint is not 16 bytes")

@@ -238,7 +238,21 @@ class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
     at: int
 
 
-Inbox = Candidates | Links | Outcomes | Command
+class RobotsHop(Message, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="robots_hop"):
+    """The robots.txt of `origin` was redirected to a URL of another host: that host's shard is to ask for it.
+
+    So the host that is asked decides when (RFC 9309 §2.3.1.2). The answer comes as an outcome of kind `robots`, with
+    `hop` as its visit and `attempt` as its attempt.
+    """
+
+    url: str
+    origin: str
+    crawl: str
+    hop: int  # redirects followed so far, this one included
+    attempt: int
+
+
+Inbox = Candidates | Links | Outcomes | Command | RobotsHop
 
 
 class FetchOrder(Message, frozen=True, kw_only=True, omit_defaults=True):

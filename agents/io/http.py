@@ -29,6 +29,7 @@ from agents.io.addresses import AddressRefused, Dial, GuardedConnector, Lookup, 
 from agents.io.bodies import WITHOUT_BODY, Body, Budget, Holder
 from streams.page.decoding import ACCEPT_ENCODING
 from streams.policy.answers import not_accepted
+from streams.policy.retry import NO_SUCH_NAME
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
@@ -394,5 +395,5 @@ def classify(error: BaseException) -> tuple[FailureClass, dict[str, str]]:
 
 
 def _gai_name(error: object) -> str:
-    names = {socket.EAI_NONAME: "name not known", socket.EAI_AGAIN: "no answer", socket.EAI_FAIL: "server failure"}
+    names = {socket.EAI_NONAME: NO_SUCH_NAME, socket.EAI_AGAIN: "no answer", socket.EAI_FAIL: "server failure"}
     return names.get(getattr(error, "errno", 0) or 0, str(error))

@@ -256,7 +256,7 @@ def _shut(row: UrlRow, until: int) -> Reason:
 
 def _by_host(asked: Inquiry, row: UrlRow) -> Reason | None:
     host, now = asked.host, asked.now
-    if host.not_before > now:
+    if host.not_before > max(now, host.breaker.until):
         return Reason("retry_after", f"{row.host} is left alone until {_at(host.not_before)}: it asked for that, or "
                       "it is overloaded.", RETRY_AFTER, host.not_before)  # fmt: skip
     now_is = phase(host.breaker, now)

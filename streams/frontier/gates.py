@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from streams.definitions import CrawlDefinition
 from streams.frontier import budgets
 from streams.frontier.rows import HostRow, State
 from streams.frontier.tally import Tallies
 from streams.messages import CrawlCounts
-from streams.policy.limits import Effective, HostLimits, RuleBook, strictest
+from streams.policy.limits import Effective, HostLimits, RuleBook, slowed, strictest
 from streams.policy.politeness import Limits
 from streams.policy.urls import PolitenessMode
 
 NEVER = float("inf")
+
+
+class HostAsks(NamedTuple):
+    """The delays (seconds) that a host itself asks for: in its robots.txt, and by the way it answers."""
+
+    crawl_delay: float = 0.0
+    learned: float = 0.0
+
+    def delay(self, *, robots: bool, adaptive: bool) -> float:
+        """The delay for a crawl that obeys robots.txt, or that lets answers teach it, or both."""
+        return max(self.crawl_delay if robots else 0.0, self.learned if adaptive else 0.0)
 
 
 class Gates:
@@ -84,19 +96,19 @@ class Gates:
             return NEVER
         return crawl.limit - self._pages(crawl_id) - self._tallies[crawl_id].released
 
-    def limits(self, host: str, crawl_ids: Iterable[str], crawl_delay: float) -> Limits:
-        """Limits in force on a host with URLs of these crawls: the strictest of their rules, and its Crawl-delay."""
+    def limits(self, host: str, crawl_ids: Collection[str], asks: HostAsks) -> Limits:
+        """Limits in force on a host with URLs of these crawls: the strictest of their rules, and what it asks for."""
         found = self._on_host(host, crawl_ids)
-        if crawl_delay and any(each.robots for each in found):
-            return strictest([*(each.limits for each in found), Limits(crawl_delay, found[0].limits.parallelism)])
-        return strictest(each.limits for each in found)
+        robots = any(each.robots for each in found)
+        delay = asks.delay(robots=robots, adaptive=any(map(self._adaptive, crawl_ids)))
+        return slowed(strictest(each.limits for each in found), delay)
 
-    def limits_of(self, values: Effective, host: str, others: Collection[str], crawl_delay: float) -> Limits:
+    def limits_of(
+        self, crawl: CrawlDefinition, values: Effective, host: str, others: Collection[str], asks: HostAsks
+    ) -> Limits:
         """Limits in force for a URL: those of its own rule, and the strictest of other crawls with URLs on its host."""
-        own = [values.limits]
-        if values.robots and crawl_delay > values.limits.delay:
-            own.append(Limits(crawl_delay, values.limits.parallelism))
-        return strictest([*own, self.limits(host, others, crawl_delay)] if others else own)
+        own = slowed(values.limits, asks.delay(robots=values.robots, adaptive=crawl.adaptive_delay))
+        return strictest([own, self.limits(host, others, asks)]) if others else own
 
     def shut_until(self, host: str, crawl_ids: Iterable[str], now: int) -> int:
         """When a host may be asked by the time windows of these crawls (ms): not before all of them are open.
@@ -110,6 +122,10 @@ class Gates:
                 opening = self.rules.of(crawl).for_host(host).opening(now)
                 until = max(until, 0 if opening.open else opening.until)
         return until
+
+    def _adaptive(self, crawl_id: str) -> bool:
+        crawl = self._crawls.get(crawl_id)
+        return crawl is not None and crawl.adaptive_delay
 
     def _on_host(self, host: str, crawl_ids: Iterable[str]) -> list[HostLimits]:
         crawls = [crawl for crawl_id in crawl_ids if (crawl := self._crawls.get(crawl_id)) is not None]

@@ -11,11 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
+import msgspec
+
 from streams.frontier.index import QUEUE, queue_end, split_queue_entry
 from streams.frontier.rows import HostRow
 from streams.frontier.turn import RowReader
+from streams.messages import RobotsHop
 from streams.policy.politeness import Limits
-from streams.policy.retry import given_up, phase
+from streams.policy.retry import CLOSED, given_up, phase, set_back
 
 NEVER = float("inf")
 NO_LIMITS = Limits()
@@ -114,9 +117,11 @@ class HostQueue:
     idle: dict[str, CrawlQueue] = field(default_factory=dict)
     out: dict[str, int] = field(default_factory=dict)  # orders that are out, by crawl
     robots_out: bool = False
+    guests: dict[str, RobotsHop] | None = None  # by origin: robots.txt files of others that lead here
     next_at: float = 0.0  # one delay after the last order
     pace: float = 0.0  # seconds; that delay
     shut_until: float = 0.0  # its time window opens
+    learned: float = 0.0  # seconds; the delay that answers taught, finer than in the row
     limits: Limits = NO_LIMITS  # the strictest of the crawls that wait
     parked: list[tuple[str, bytes]] = field(default_factory=list)  # crawl and URL; wait for an origin's robots.txt
     parked_until: int = 0
@@ -125,12 +130,17 @@ class HostQueue:
     @property
     def empty(self) -> bool:
         """Whether nothing waits for it and nothing is out."""
-        return not (self.crawls or self.held or self.parked or self.out)
+        return not (self.crawls or self.held or self.parked or self.out or self.guests or self.robots_out)
+
+    @property
+    def guest_crawls(self) -> list[str]:
+        """The crawls of its guests."""
+        return [hop.crawl for hop in self.guests.values()] if self.guests else []
 
     @property
     def visitors(self) -> set[str]:
         """The crawls that want something of it, now or later: the strictest of their rules holds."""
-        return {*self.crawls, *self.held, *self.out, *(crawl for crawl, _ in self.parked)}
+        return {*self.crawls, *self.held, *self.out, *(crawl for crawl, _ in self.parked), *self.guest_crawls}
 
     def obey(self, limits: Limits) -> None:
         """Take over the limits in force now; another delay counts from the last order."""
@@ -165,15 +175,15 @@ class HostQueue:
 
     def at(self, now: int) -> float:
         """When it is to be looked at next; NEVER: not before something else happens to it."""
-        if not self.crawls:
+        if not self.crawls and not self.guests:
             return self._at_rest()
-        if self.robots_out or self.room(now) <= 0:
+        if (self.robots_out and not self.guests) or self.room(now) <= 0:
             return NEVER
         if self.unreachable(now):
             return now  # its URLs end at once
         # Only the delay may be anticipated: what the host or its failures ask for must have passed.
         at = max(self.next_at - LOOKAHEAD, self.row.not_before, self.row.breaker.until, self.shut_until)
-        return max(at, self.parked_until) if len(self.parked) >= PARKED else at
+        return max(at, self.parked_until) if len(self.parked) >= PARKED and not self.guests else at
 
     def room(self, now: int) -> int:
         """Orders that may still go out. An open breaker closes in time, so it leaves room for the probe only."""
@@ -189,7 +199,11 @@ class HostQueue:
         return given_up(self.row.breaker, now) and phase(self.row.breaker, now) == "open"
 
     def clock_went_back(self, by: int) -> None:
-        """Times that are counted from now move with it."""
+        """Times that are counted from now move with it, in the row too; it is written when it next changes."""
+        row = self.row
+        if row.not_before or row.breaker is not CLOSED:
+            not_before = max(0, row.not_before - by)
+            self.row = msgspec.structs.replace(row, not_before=not_before, breaker=set_back(row.breaker, by))
         self.next_at -= by
         self.parked_until = max(0, self.parked_until - by)
         self.when = NEVER

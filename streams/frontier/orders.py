@@ -31,14 +31,14 @@ def page_order(
 
 
 def robots_order(
-    url: str, host: str, out: Out, limits: Limits, values: Effective, *, shard: int, epoch: int, now: int
+    url: str, key: bytes, out: Out, limits: Limits, values: Effective, *, shard: int, epoch: int, now: int
 ) -> FetchOrder:
-    """The order for an origin's robots.txt, or for where on another host it was redirected to.
+    """The order for an origin's robots.txt, or for where on another host it was redirected to; `key` stands for it.
 
     `out.visit` counts the redirects, `out.attempt` the probes: so each order has an identity of its own.
     """
     return FetchOrder(
-        kind="robots", crawl=out.crawl, url=url, fingerprint=robots_key(out.origin), host=host, shard=shard,
+        kind="robots", crawl=out.crawl, url=url, fingerprint=key, host=out.host, shard=shard,
         epoch=epoch, visit=out.visit, attempt=out.attempt, parent=out.origin, delay=limits.delay,
         parallelism=limits.parallelism, random_delay=limits.random_delay, rules=values.version, rule=values.rule,
         user_agent=values.user_agent, timeout=values.timeout, released=now,
@@ -48,6 +48,11 @@ def robots_order(
 def robots_key(origin: str) -> bytes:
     """What stands for an origin's robots.txt among the orders that are out."""
     return blake2b(b"robots\0" + origin.encode(), digest_size=16).digest()
+
+
+def guest_key(origin: str) -> bytes:
+    """The same on the host that an origin's robots.txt was redirected to: both may belong to one shard."""
+    return blake2b(b"guest\0" + origin.encode(), digest_size=16).digest()
 
 
 def traceparent(row: UrlRow, key: bytes) -> str:

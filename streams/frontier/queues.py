@@ -70,7 +70,7 @@ class HostQueues:
         """Make queues for those of the hosts that have none."""
         new = [host for host in hosts if host not in self.hosts]
         for host, row in zip(new, turn.hosts(new), strict=True):
-            queue = self.hosts[host] = HostQueue(host, row)
+            queue = self.hosts[host] = HostQueue(host, row, learned=row.delay)
             self.agenda.put(queue, turn.now)  # to be forgotten if nothing comes of it
 
     def queue(self, queue: HostQueue, crawl_id: str) -> CrawlQueue:

@@ -19,7 +19,8 @@ from streams.frontier.candidates import ruled_out
 from streams.frontier.closing import Closing, excluded
 from streams.frontier.due import DueRows
 from streams.frontier.explain import Facts
-from streams.frontier.gates import Gates
+from streams.frontier.gates import Gates, HostAsks
+from streams.frontier.guests import Guests
 from streams.frontier.hosts import HostQueue, waiting_hosts
 from streams.frontier.index import queue_place
 from streams.frontier.novelty import no_news
@@ -33,7 +34,7 @@ from streams.frontier.rows import State, UrlRow
 from streams.frontier.sitemaps import named, wants
 from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
-from streams.messages import CrawlCounts, FetchOutcome
+from streams.messages import CrawlCounts, FetchOutcome, RobotsHop
 from streams.policy.urls import PolitenessMode
 
 STEPS = 4000
@@ -78,6 +79,7 @@ class Release:
         self.revisits = Revisits(store, crawls, self._gates, tallies)
         self._now = 0
         self.queues = HostQueues(Turn(store, tallies, 0), waiting_hosts(store))
+        self._guests = Guests(config.shard, epoch, crawls, self._gates, self.queues, self.released)
 
     # --- what a shard tells
 
@@ -112,8 +114,7 @@ class Release:
     def answered(self, turn: Turn, out: Out) -> HostQueue:
         """The order of a page is no longer out."""
         queue = self.queues.host(turn, out.host)
-        queue.ended(out.crawl)
-        self.queues.free(queue, out.crawl)
+        self._ended(queue, out)
         turn.tallies[out.crawl].released -= 1
         self.queues.schedule(queue, turn.now)
         return queue
@@ -122,23 +123,26 @@ class Release:
         """A robots.txt was fetched, or could not be."""
         queue = self.queues.host(turn, out.host)
         crawl = self._crawls.get(out.crawl)
-        if outcome.result == "redirected" and out.visit < HOPS and crawl is not None:
-            hop = replaced(out, visit=out.visit + 1, at=turn.now)
-            self._send_robots(turn, queue, crawl, hop, outcome.location)
-            return
-        self._robots_over(turn, queue, out)
-        if outcome.result == "deferred":
-            queue.next_at = max(queue.next_at, turn.now + (outcome.retry_after or 0.0) * 1000)
+        if out.leg == "guest":
+            self._guests.answered(turn, queue, outcome, out)
+        elif outcome.result == "redirected" and out.visit < HOPS and crawl is not None:
+            self._send_away(turn, queue, out, outcome.location)
         else:
-            self.queues.keep(turn, queue, **self._robots.answered(queue.row, outcome, out.origin, turn.now))
+            self._robots_over(queue, out)
+            if outcome.result != "deferred":
+                self.queues.keep(turn, queue, **self._robots.answered(queue.row, outcome, out.origin, turn.now))
         self.queues.schedule(queue, turn.now)
+
+    def hop_arrived(self, turn: Turn, hop: RobotsHop) -> None:
+        """The robots.txt of another host was redirected to one of ours."""
+        self._guests.arrived(turn, self.queues.host(turn, self._robots.host_of(hop.url)), hop)
 
     def overdue(self, turn: Turn) -> None:
         """Orders that nobody answered go out again."""
         for key, out in self.released.overdue(turn.now - round(self._config.answer_timeout * 1000)):
             if out.origin:
                 queue = self.queues.host(turn, out.host)
-                self._robots_over(turn, queue, out)
+                self._robots_over(queue, out)
                 self.queues.schedule(queue, turn.now)
             else:
                 self.answered(turn, out)
@@ -250,8 +254,9 @@ class Release:
         """Release up to BURST orders of one host; returns the number of URLs looked at."""
         if queue.parked and turn.now >= queue.parked_until:
             self.queues.unpark(queue)
-        queue.obey(self._gates.limits(queue.host, queue.visitors, self._robots.crawl_delay(queue.row)))
-        queue.shut_until = self._gates.shut_until(queue.host, queue.crawls, turn.now)
+        queue.obey(self._gates.limits(queue.host, queue.visitors, self._asks(queue)))
+        queue.shut_until = self._gates.shut_until(queue.host, {*queue.crawls, *queue.guest_crawls}, turn.now)
+        self._guests.serve(turn, queue)
         self._read_ahead(turn, queue)
         steps = orders = 0
         while queue.crawls and queue.at(turn.now) <= turn.now:
@@ -277,6 +282,9 @@ class Release:
             if row is not None and self._may_go(turn, fingerprint, row):
                 orders += self._offer(turn, queue, self._crawls[crawl_id], fingerprint, row)
         return steps
+
+    def _asks(self, queue: HostQueue) -> HostAsks:
+        return HostAsks(self._robots.crawl_delay(queue.row), queue.learned)
 
     def _read_ahead(self, turn: Turn, queue: HostQueue) -> None:
         """Read the rows that are likely to be released now in one call."""
@@ -347,7 +355,7 @@ class Release:
     def _send(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, key: bytes, row: UrlRow, robots: str) -> None:
         values = self._gates.rules.of(crawl).for_url(row.url)
         others = queue.visitors - {crawl.id}
-        limits = self._gates.limits_of(values, queue.host, others, self._robots.crawl_delay(queue.row))
+        limits = self._gates.limits_of(crawl, values, queue.host, others, self._asks(queue))
         order = page_order(row, key, limits, values, shard=self._config.shard, epoch=self._epoch, robots=robots,
                            now=turn.now)  # fmt: skip
         turn.orders.append(order)
@@ -356,13 +364,27 @@ class Release:
         queue.started(row.crawl, turn.now, limits.pace)
 
     def _send_robots(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, out: Out, url: str) -> None:
-        host, shard = self._robots.host_of(url), self._config.shard
+        key, shard = robots_key(out.origin), self._config.shard
         values = self._gates.rules.of(crawl).for_url(url)
-        order = robots_order(url, host, out, queue.limits, values, shard=shard, epoch=self._epoch, now=turn.now)
+        order = robots_order(url, key, out, queue.limits, values, shard=shard, epoch=self._epoch, now=turn.now)
         turn.orders.append(order)
-        self.released.add(robots_key(out.origin), out)
+        self.released.add(key, out)
 
-    def _robots_over(self, turn: Turn, queue: HostQueue, out: Out) -> None:
+    def _send_away(self, turn: Turn, queue: HostQueue, out: Out, url: str) -> None:
+        """The file is on another host: its shard asks for it, and nothing of it is out here meanwhile."""
+        if out.leg == "own":
+            self._ended(queue, out)
+        away = replaced(out, visit=out.visit + 1, at=turn.now, leg="away")
+        self.released.add(robots_key(out.origin), away)
+        hop = RobotsHop(url=url, origin=out.origin, crawl=out.crawl, hop=away.visit, attempt=out.attempt)
+        turn.routed.append((url, hop))
+
+    def _robots_over(self, queue: HostQueue, out: Out) -> None:
+        if out.leg != "away":
+            self._ended(queue, out)
+        if out.leg != "guest":
+            queue.robots_out = False
+
+    def _ended(self, queue: HostQueue, out: Out) -> None:
         queue.ended(out.crawl)
         self.queues.free(queue, out.crawl)
-        queue.robots_out = False

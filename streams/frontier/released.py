@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """One order that is out. `at` in ms; `origin` for robots orders only."""
+    """One order that is out. `at` in ms; `origin` for robots orders only.
+
+    `leg`: the file is asked for on its own host, `away` on another one (nothing is out here), or is a `guest` of ours.
+    """
 
     host: str
     crawl: str
@@ -15,6 +19,7 @@ class Out:
     attempt: int
     at: int
     origin: str = ""
+    leg: Literal["own", "away", "guest"] = "own"
 
 
 @dataclass(slots=True)

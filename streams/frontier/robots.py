@@ -2,25 +2,25 @@
 
 RFC 9309 §2.3.1: rules live 24 h; an unavailable file (4xx) allows all; an unreachable one (5xx, network) disallows all.
 URLs of an unreachable origin are held and use no attempts, but not for ever: when the hold budget of
-`streams.policy.retry` is spent, they end as `host_unreachable`. Rules once known stay in force while a refresh fails.
+`streams.policy.retry` is spent, they end as `host_unreachable`; at once and with the class of the failure where
+another probe would not help (`tls`, `ssrf`). Rules once known stay in force while a refresh fails.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from streams.frontier.outcomes import Fault
 from streams.frontier.rows import HostRow, Probe
-from streams.messages import FetchOutcome, RobotsRules
-from streams.policy.retry import HOLD_BUDGET, PROBE_BUDGET
+from streams.messages import FailureClass, FetchOutcome, RobotsRules
+from streams.policy.retry import HOLD_BUDGET, HOPELESS, PROBE_BUDGET, patience
 from streams.policy.robots import Matcher, read, unreachable
 from streams.policy.urls import PolitenessMode, politeness_key
 from streams.policy.urls import origin as origin_of
 
-FIRST_WAIT = 1000
 DEAD_FOR = 3600 * 1000
 HOPS = 5
 DELAY_CAP = 60.0
@@ -57,8 +57,7 @@ class RobotsGate:
             return Verdict(order=origin)
         if rules.access == "disallow_all":
             if probe is not None and _given_up(probe, now):
-                return Verdict(unreachable=Fault("host_unreachable", probe.reason, {"robots": origin + "/robots.txt",
-                                                 "class": probe.failure, "probes": probe.count}))  # fmt: skip
+                return Verdict(unreachable=_fault(probe, origin))
             return Verdict(hold_until=rules.expires)
         return Verdict(allowed=self._matcher(rules).allowed(url), version=rules.version)
 
@@ -83,7 +82,8 @@ class RobotsGate:
         if rules.access == "disallow_all":
             probe = _failed_again(probes.get(origin), outcome, now)
             probes[origin] = probe
-            wait = DEAD_FOR if _given_up(probe, now) else FIRST_WAIT << (probe.count - 1)
+            first = patience(outcome.failure, outcome.evidence).robots
+            wait = DEAD_FOR if _given_up(probe, now) else round(first * 1000) << (probe.count - 1)
             known = row.robots.get(origin)
             if known is not None and known.access != "disallow_all":
                 rules = known  # stale while error
@@ -114,7 +114,17 @@ class RobotsGate:
 
 
 def _given_up(probe: Probe, now: int) -> bool:
-    return probe.count >= PROBE_BUDGET or now - probe.since >= HOLD_BUDGET * 1000
+    spent = probe.count >= PROBE_BUDGET or now - probe.since >= HOLD_BUDGET * 1000
+    return spent or probe.failure in HOPELESS
+
+
+def _fault(probe: Probe, origin: str) -> Fault:
+    """Why the URLs of an origin end: what keeps failing, or that nobody is there."""
+    failure = cast("FailureClass", probe.failure if probe.failure in HOPELESS else "host_unreachable")
+    evidence: dict[str, str | int] = {
+        "robots": origin + "/robots.txt", "class": probe.failure, "probes": probe.count, "since": probe.since
+    }  # fmt: skip
+    return Fault(failure, probe.reason, evidence)
 
 
 def _failed_again(probe: Probe | None, outcome: FetchOutcome, now: int) -> Probe:

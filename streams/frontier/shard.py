@@ -1,8 +1,8 @@
 """A shard of the frontier: messages and `now` in, rows, effects and orders out. No clock, sockets or Faust.
 
-The agent calls `turn` with what arrived, then sends `candidates` and `failures`, makes the rows durable, sends the
-orders, and acknowledges, in this order. When any of that fails it throws the shard away and loads a new one: whatever
-was decided on memory that never became durable is forgotten with it.
+The agent calls `turn` with what arrived, then sends `candidates`, `routed` and `failures`, makes the rows durable,
+sends the orders, and acknowledges, in this order. When any of that fails it throws the shard away and loads a new one:
+whatever was decided on memory that never became durable is forgotten with it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from streams.frontier import outcomes
 from streams.frontier.budgets import budgeted
 from streams.frontier.candidates import ORDER_BITS, Admission
 from streams.frontier.commands import redrive
+from streams.frontier.effects import HostEffects
 from streams.frontier.explain import Explanation, Inquiry, fingerprint_of, place_of
 from streams.frontier.hosts import Census
 from streams.frontier.index import UNPARSED, split_timed_entry
 from streams.frontier.novelty import Novelties
 from streams.frontier.release import Release, ShardConfig
+from streams.frontier.released import Out
 from streams.frontier.rows import State
 from streams.frontier.sweeping import Sweeper
 from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
-from streams.policy.retry import breaker_after, rule_for
 from streams.policy.urls import politeness_key
 
 Definitions = Mapping[str, CrawlDefinition]
@@ -51,6 +52,7 @@ class Shard:
         self._admission = Admission(config.politeness)
         self._release = Release(config, store, epoch, crawls, self.tallies)
         self._novelties = Novelties(self._release.queues)
+        self._effects = HostEffects(self._release.queues, crawls)
         self._sweeper = Sweeper(store, crawls, self.tallies, config.expire_after)
         self._checked = self._now = 0
         self._hosts = 0
@@ -135,6 +137,8 @@ class Shard:
                         self._admission.candidate(turn, item, crawl, seq + i)
             case m.Outcomes():
                 self._outcomes(turn, message)
+            case m.RobotsHop():
+                self._release.hop_arrived(turn, message)
             case m.Command(action="forget"):
                 self._sweeper.forget(turn, message, f"{self.config.shard}:{offset}")
             case _:  # a redrive
@@ -160,7 +164,7 @@ class Shard:
         out = self._release.released.answer(outcome.fingerprint, outcome.visit, outcome.attempt)
         if outcome.kind == "robots":
             if out is not None:  # else somebody was faster
-                self._release.robots_answered(turn, outcome, out)
+                self._robots(turn, outcome, out)
             return
         turn.tallies[outcome.crawl].activity += 1
         if out is not None:
@@ -169,30 +173,23 @@ class Shard:
         if row is None or row.visit != outcome.visit:
             return
         if outcome.retry_after:
-            self._hold_host(turn, row.host, outcome.retry_after)
+            self._effects.hold(turn, row.host, outcome.retry_after)
         if outcome.result != "deferred":
             outcomes.fetched(turn, outcome, row, self._crawls.get(row.crawl), self.config.politeness)
         now = turn.url(outcome.fingerprint)
         if now is not row:
-            self._weigh(turn, outcome, row.host)
+            self._effects.weigh(turn, outcome, row.host)
         elif out is not None and row.state is State.WAITING:  # given back
             self._release.give_back(turn, row.host, row.crawl, outcome.fingerprint)
 
-    def _weigh(self, turn: Turn, outcome: m.FetchOutcome, host: str) -> None:
-        """What an answer means for the host's breaker; a replay means nothing."""
-        queue = self._release.queues.host(turn, host)
-        bad = outcome.failure is not None and rule_for(outcome.failure, outcome.status).host_effect != "none"
-        breaker = breaker_after(queue.row.breaker, not bad, turn.now)
-        if breaker != queue.row.breaker:
-            self._release.queues.keep(turn, queue, breaker=breaker)
-            self._release.queues.schedule(queue, turn.now)
-
-    def _hold_host(self, turn: Turn, host: str, seconds: float) -> None:
-        """The host asks to be left alone (Retry-After), or the fetcher must leave it alone for so long."""
-        queue = self._release.queues.host(turn, host)
-        until = turn.now + round(seconds * 1000)
-        if until > queue.row.not_before:
-            self._release.queues.keep(turn, queue, not_before=until)
+    def _robots(self, turn: Turn, outcome: m.FetchOutcome, out: Out) -> None:
+        """An answer to a robots order; one that comes from another host says nothing about ours."""
+        if out.leg != "away":
+            if outcome.retry_after:
+                self._effects.hold(turn, out.host, outcome.retry_after)
+            if outcome.result != "deferred":
+                self._effects.weigh_robots(turn, outcome, out.host, guest=out.leg == "guest")
+        self._release.robots_answered(turn, outcome, out)
 
     def _parsed(self, turn: Turn, outcome: m.ParseOutcome) -> None:
         turn.tallies[outcome.crawl].activity += 1

@@ -18,7 +18,7 @@ from streams.frontier.rows import (
     url_key,
 )
 from streams.frontier.tally import Tallies
-from streams.messages import Candidate, Failure, FetchOrder, Forgotten
+from streams.messages import Candidate, Failure, FetchOrder, Forgotten, Inbox
 
 UNKNOWN = HostRow()
 """Of every host of which nothing is known yet: most of 100,000."""
@@ -52,8 +52,8 @@ class RowReader(Protocol):
 class Turn:
     """Changes decided in one turn.
 
-    Order of writes: `candidates`, `failures` and `forgotten` first (effects in other topics), then `rows()`, then
-    `orders`, then the input is acknowledged. Only orders may come after the state: they can be rebuilt from rows.
+    Order of writes: `candidates`, `routed`, `failures` and `forgotten` first (effects in other topics), then `rows()`,
+    then `orders`, then the input is acknowledged. Only orders may come after the state: they can be rebuilt from rows.
     """
 
     store: RowReader
@@ -61,6 +61,7 @@ class Turn:
     now: int
     budgeted: Collection[str] = ()  # crawls with a budget for each host
     candidates: list[Candidate] = field(default_factory=list)
+    routed: list[tuple[str, Inbox]] = field(default_factory=list)  # messages for the shards of these URLs
     failures: list[Failure] = field(default_factory=list)
     forgotten: list[Forgotten] = field(default_factory=list)
     orders: list[FetchOrder] = field(default_factory=list)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from streams.definitions import CrawlDefinition, LimitRule
@@ -218,6 +218,11 @@ def strictest(limits: Iterable[Limits]) -> Limits:
         parallelism=max(1, min((each.parallelism for each in found), default=1)),
         random_delay=max((each.random_delay for each in found), default=0.0),
     )
+
+
+def slowed(limits: Limits, delay: float) -> Limits:
+    """The limits with at least this delay."""
+    return replace(limits, delay=delay) if delay > limits.delay else limits
 
 
 def with_own(headers: dict[str, str], own: dict[str, str]) -> dict[str, str]:

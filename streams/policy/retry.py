@@ -9,6 +9,7 @@ Times (`now`) are milliseconds since the epoch, delays are seconds. Randomness c
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -118,6 +119,39 @@ def decide(
     return Decision(retry=True, delay=delay, host_effect=rule.host_effect)
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a failing host is waited for, in seconds; each failed probe doubles it.
+
+    `robots`: until its robots.txt is asked for again. `hold`: until the first probe of its open breaker.
+    """
+
+    robots: float
+    hold: float
+
+
+NO_SUCH_NAME: Final = "name not known"
+"""Evidence `dns` of a name that the name servers say does not exist; a name server that is silent says nothing."""
+
+ABSENT: Final = Patience(robots=0.25, hold=2.0)
+REFUSING: Final = Patience(robots=0.5, hold=60.0)
+TROUBLED: Final = Patience(robots=2.0, hold=60.0)
+HOPELESS: Final = frozenset({"tls", "ssrf"})
+"""Failures of a robots.txt that another probe does not mend."""
+
+
+def patience(failure: FailureClass | None, evidence: Mapping[str, str]) -> Patience:
+    """How patient to be after a failure: little where nobody is there, more where somebody may be coming back.
+
+    Eight failed probes of a robots.txt are over after 32 s for a name that does not exist, 64 s for a connection that
+    is refused or breaks, 254 s for all else, and the time that the probes themselves take. Eight failed probes of an
+    open breaker are over after 510 s for a name that does not exist and 3 h for all else.
+    """
+    if failure == "dns" and evidence.get("dns") == NO_SUCH_NAME:
+        return ABSENT
+    return REFUSING if failure == "connection" else TROUBLED
+
+
 def _doubled(seconds: float, times: int, longest: float) -> float:
     return min(seconds * 2.0 ** min(times, 64), longest)  # 2.0 ** 1024 would overflow
 
@@ -183,6 +217,9 @@ FIRST_HOLD: Final = 60.0
 LONGEST_HOLD: Final = 3600.0
 """Seconds until the first probe, doubled by every failed one up to the second."""
 
+FIRST_PAUSE: Final = 1.0
+"""Seconds for which a host is left alone after a 429, 503 or time-out without a usable `Retry-After`."""
+
 PROBE_BUDGET: Final = 8
 HOLD_BUDGET: Final = 6 * 3600.0
 """A host that failed so many probes, or was held for so many seconds, is unreachable."""
@@ -209,12 +246,12 @@ def phase(breaker: Breaker, now: int) -> Phase:
     return "open" if now < breaker.until else "half_open"
 
 
-def breaker_after(breaker: Breaker, ok: bool, now: int) -> Breaker:
+def breaker_after(breaker: Breaker, ok: bool, now: int, hold: float = FIRST_HOLD) -> Breaker:
     """The breaker after one request to the host. `ok`: its failure, if any, has the host effect `none`.
 
-    Any success closes it. Five failures within 10 s with no success between open it for 60 s; then one probe decides:
-    closed again, or open for twice as long, up to an hour. A failure that arrives while it is open comes from a
-    request that was under way when it opened, and changes nothing.
+    Any success closes it. Five failures within 10 s with no success between open it for `hold` seconds; then one probe
+    decides: closed again, or open for twice as long, up to an hour. A failure that arrives while it is open comes from
+    a request that was under way when it opened, and changes nothing.
     """
     if ok:
         return CLOSED
@@ -222,11 +259,26 @@ def breaker_after(breaker: Breaker, ok: bool, now: int) -> Breaker:
         recent = (*(at for at in breaker.failures if at > now - _ms(WINDOW)), now)
         if len(recent) < FAILURES_TO_OPEN:
             return Breaker(failures=recent)
-        return Breaker(since=now, until=now + _ms(FIRST_HOLD))
+        return Breaker(since=now, until=now + _ms(hold))
     if now < breaker.until:
         return breaker
     probes = breaker.probes + 1
-    return msgspec.structs.replace(breaker, probes=probes, until=now + _ms(_doubled(FIRST_HOLD, probes, LONGEST_HOLD)))
+    return msgspec.structs.replace(breaker, probes=probes, until=now + _ms(_doubled(hold, probes, LONGEST_HOLD)))
+
+
+def pause_after(breaker: Breaker) -> float:
+    """Seconds for which to leave a host alone that is overloaded and does not say for how long.
+
+    A second, doubled by each failure since the last success (within the breaker's window), until the breaker opens.
+    """
+    return 0.0 if breaker.since else _doubled(FIRST_PAUSE, len(breaker.failures) - 1, LONGEST_BACKOFF)
+
+
+def set_back(breaker: Breaker, by: int) -> Breaker:
+    """The same breaker after the clock was set back by so many ms."""
+    if not breaker.since:
+        return breaker if not breaker.failures else Breaker(failures=tuple(at - by for at in breaker.failures))
+    return msgspec.structs.replace(breaker, since=max(1, breaker.since - by), until=breaker.until - by)
 
 
 def given_up(breaker: Breaker, now: int) -> bool:

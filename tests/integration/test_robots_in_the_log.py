@@ -6,7 +6,7 @@ import pytest
 
 from agents.io.admin import Admin
 from streams.frontier import robots
-from streams.policy.retry import PROBE_BUDGET
+from streams.policy.retry import PROBE_BUDGET, Patience
 from streams.settings import Settings
 from streams.topics import FAILURES, PROGRESS, URLS
 from tests.integration.service import Client, Site, crawls_of, ends, running, until
@@ -38,6 +38,11 @@ async def crawl(service: Settings, client: Client, *seeds: str, **fields: object
         await until(lambda: ends(client, "c"), "the crawl does not end")
 
 
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for a failing robots.txt again after 10 ms instead of two seconds; it doubles with each probe."""
+    monkeypatch.setattr(robots, "patience", lambda *_: Patience(robots=0.01, hold=60.0))
+
+
 async def test_a_forbidden_folder_is_never_asked_for(web: Site, service: Settings, client: Client) -> None:
     web.robots = "User-agent: *\nDisallow: /\n\nUser-agent: fyke\nDisallow: /private/\nDisallow: /*.pdf$\n"
     forbidden = ["/private/a", "/private/b?c", "/priva%74e/d", "/x.pdf"]
@@ -61,7 +66,7 @@ async def test_without_robots_everything_is_asked_for(web: Site, service: Settin
 async def test_an_unreachable_robots_txt_holds_and_then_gives_up(
     web: Site, service: Settings, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(robots, "FIRST_WAIT", 10)  # ms instead of a second; it doubles with each probe
+    impatient(monkeypatch)
     web.robots = 503
     await crawl(service, client, f"{web.url}/a", f"{web.url}/b")
     assert [path for path, _ in web.requests] == ["/robots.txt"] * PROBE_BUDGET
@@ -74,7 +79,7 @@ async def test_an_unreachable_robots_txt_holds_and_then_gives_up(
 async def test_a_robots_txt_that_comes_back_lets_the_crawl_go_on(
     web: Site, service: Settings, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(robots, "FIRST_WAIT", 10)
+    impatient(monkeypatch)
     web.robots = 503
     answer = web.answer
 

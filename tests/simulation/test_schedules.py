@@ -201,6 +201,44 @@ def test_restart_after_429() -> None:
     assert {row.state for row in world.rows().values()} == {State.DONE}
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_robots_redirect(seed: int) -> None:
+    """robots.txt of A leads to B, which asked to be left alone for an hour; all restart: B's clock applies."""
+
+    def site(url: str, asked: int) -> Answer:
+        return Answer(status=429, retry_after=3600.0) if url == f"{B}/1" and not asked else Answer()
+
+    def robots(url: str, _asked: int) -> Answer:
+        return Answer(location=f"{B}/robots.txt") if url.startswith(A) else Answer(status=404)
+
+    definition = msgspec.structs.replace(DEFINITION, robots=True)
+    world = World(site, seed, crash=0.0, definition=definition, robots=robots, answer_timeout=600.0)
+    world.seed_urls(f"{B}/1")
+    while not world.rows() or world.rows()[f"{B}/1"].attempt == 0:
+        world.step()
+    world.seed_urls(f"{A}/1")
+    world.loaded.clear()
+    world.crash = 0.05
+    first = next(at for at, url in world.requests if url == f"{B}/1")
+    sealed(world).run()
+    assert {row.state for row in world.rows().values()} == {State.DONE}
+    assert min(at for at, url in world.requests if url.startswith(B) and at > first) >= first + HOUR
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_hosts_whose_robots_lead_to_each_other(seed: int) -> None:
+    """Neither waits for the other, whatever gets lost on the way; the chain ends and all is allowed."""
+
+    def robots(url: str, _asked: int) -> Answer:
+        return Answer(location=f"{B if url.startswith(A) else A}/robots.txt")
+
+    definition = msgspec.structs.replace(DEFINITION, robots=True, parallelism=1)
+    world = World(lambda *_: Answer(), seed, crash=(0.0, 0.01)[seed % 2], definition=definition, robots=robots)
+    world.seed_urls(f"{A}/1", f"{B}/1")
+    sealed(world).run()
+    assert {row.state for row in world.rows().values()} == {State.DONE}
+
+
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
 def test_clock_skew(jump: int) -> None:
     """The clock jumps by an hour: nothing stops, nothing is lost."""

@@ -220,6 +220,9 @@ class World:
         for item in turn.candidates:
             self._candidate(item)
             self._may_die()
+        for url, message in turn.routed:
+            self.deliver(url, message)
+            self._may_die()
         for failure in turn.failures:
             self.failures.append(failure)
             self._may_die()
@@ -284,8 +287,9 @@ class World:
         self.asked[order.url] += 1
         if answer.location:
             return self._outcome(order, result="redirected", status=301, location=answer.location)
-        if answer.failure or answer.status >= 500:
-            return self._outcome(order, result="failed", failure=answer.failure or "http_status", status=answer.status)
+        if answer.failure or answer.status >= 500 or answer.status == 429:
+            return self._outcome(order, result="failed", failure=answer.failure or "http_status", status=answer.status,
+                                 retry_after=answer.retry_after)  # fmt: skip
         rules = m.RobotsRules(origin=order.parent, version="v", fetched=self.now, expires=self.now + 86_400_000,
                               sitemaps=answer.links)  # fmt: skip
         return self._outcome(order, result="fetched", robots_rules=rules)
@@ -366,7 +370,11 @@ def key_of(url: str, crawl: str = CRAWL) -> bytes:
 
 def crawls_of(message: m.Inbox) -> set[str]:
     """The crawls a message is about."""
-    return {message.crawl} if isinstance(message, m.Links | m.Command) else {item.crawl for item in message.items}
+    return (
+        {message.crawl}
+        if isinstance(message, m.Links | m.Command | m.RobotsHop)
+        else {item.crawl for item in message.items}
+    )
 
 
 def terminal(state: State) -> bool:

@@ -110,6 +110,7 @@ FULL: dict[str, Any] = {
         **WHERE, action="redrive", fingerprint=KEY, visit=2, host="example.org", prefix="https://example.org/a/",
         rules=4,
     ),
+    "robots_hop": m.RobotsHop(**WHERE, origin="http://example.org", hop=1, attempt=2),
 }  # fmt: skip
 """Every field differs from its default, so that a new field has to be added here."""
 
@@ -129,6 +130,7 @@ MINIMAL: dict[str, Any] = {
     "links": m.Links(crawl="news", urls=[], fingerprints=b"", parents=[]),
     "outcomes": m.Outcomes(items=()),
     "command": m.Command(**WHERE, action="redrive", fingerprint=KEY, visit=2),
+    "robots_hop": m.RobotsHop(**WHERE, origin="http://example.org", hop=1, attempt=0),
 }  # fmt: skip
 
 
@@ -147,7 +149,7 @@ def read(name: str, data: bytes) -> Any:
     if name == "seed":
         (seed,) = codecs.decode_seeds(data)
         return seed
-    if name in ("candidates", "links", "outcomes", "command"):
+    if name in ("candidates", "links", "outcomes", "command", "robots_hop"):
         return codecs.decode_inbox(data)
     return codecs.decode(codecs.PUBLIC[name], data)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streams.frontier.gates import Gates
+from streams.frontier.gates import Gates, HostAsks
 from streams.frontier.rows import State
 from streams.frontier.tally import Tallies
 from streams.messages import CrawlCounts
@@ -84,11 +84,15 @@ def test_which_crawls_must_wait(fields, numbers, holds: bool, room: float) -> No
         ([crawl("a", robots=True)], (7.0, 2)),
         ([crawl("a", robots=True, delay=9.0)], (9.0, 2)),
         ([crawl("a"), crawl("b", robots=True)], (7.0, 2)),
+        ([crawl("a", adaptive_delay=True)], (8.0, 2)),
+        ([crawl("a"), crawl("b", adaptive_delay=True)], (8.0, 2)),
+        ([crawl("a", adaptive_delay=True, delay=9.0)], (9.0, 2)),
     ],
 )
 def test_the_strictest_limits_hold(crawls, limits) -> None:
     found = Gates({definition.id: definition for definition in crawls}, Tallies())
-    assert found.limits("h.example", ["a", "b", "unknown"], 7.0) == Limits(*limits)
+    found_limits = found.limits("h.example", ["a", "b", "unknown"], HostAsks(crawl_delay=7.0, learned=8.0))
+    assert found_limits == Limits(*limits)
 
 
 def test_an_unknown_crawl_waits() -> None:

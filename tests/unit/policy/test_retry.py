@@ -91,6 +91,23 @@ def test_each_wait_is_longer_than_the_one_before(first: float, second: float, at
 
 
 @pytest.mark.parametrize(
+    ("failure", "evidence", "expected"),
+    [
+        ("dns", {"dns": retry.NO_SUCH_NAME}, retry.ABSENT),
+        ("dns", {"dns": "no answer"}, retry.TROUBLED),  # of our name server
+        ("dns", {}, retry.TROUBLED),
+        ("connection", {}, retry.REFUSING),
+        ("timeout", {}, retry.TROUBLED),
+        ("http_status", {"dns": retry.NO_SUCH_NAME}, retry.TROUBLED),
+        (None, {}, retry.TROUBLED),
+    ],
+)
+def test_how_long_a_failing_host_is_waited_for(failure, evidence, expected) -> None:
+    assert retry.patience(failure, evidence) == expected
+    assert retry.ABSENT.robots < retry.REFUSING.robots < retry.TROUBLED.robots
+
+
+@pytest.mark.parametrize(
     ("value", "seconds"),
     [
         ("3", 3.0), (" 120 ", 120.0), ("1.5", 1.5), ("0", None), ("-5", None), ("+5", None), ("", None), ("soon", None),
@@ -173,6 +190,33 @@ def test_holds_double_up_to_an_hour() -> None:
         breaker = breaker_after(breaker, ok=False, now=now)
     assert holds[:8] == [60, 120, 240, 480, 960, 1920, 3600, 3600]
     assert set(holds[8:]) == {3600}
+
+
+def test_a_host_that_is_not_there_is_probed_sooner() -> None:
+    breaker = CLOSED
+    for _ in range(5):
+        breaker = breaker_after(breaker, ok=False, now=NOW, hold=2.0)
+    assert breaker.until == at(2)
+    breaker = breaker_after(breaker, ok=False, now=at(2), hold=2.0)
+    assert breaker.until == at(2 + 4)
+    breaker = breaker_after(breaker, ok=False, now=at(6), hold=60.0)  # now it is there, and silent
+    assert breaker.until == at(6 + 240)
+
+
+def test_rests_double_until_the_breaker_opens() -> None:
+    breaker, rests = CLOSED, []
+    for second in range(5):
+        breaker = breaker_after(breaker, ok=False, now=at(second))
+        rests.append(retry.pause_after(breaker))
+    assert rests == [1.0, 2.0, 4.0, 8.0, 0.0]
+    assert retry.pause_after(failed(0, 1, 20)) == 1.0
+
+
+def test_a_clock_that_is_set_back_takes_the_breaker_with_it() -> None:
+    assert retry.set_back(CLOSED, 1000) == CLOSED
+    assert retry.set_back(failed(0, 1), 1000) == failed(-1, 0)
+    opened = failed(0, 0, 0, 0, 0, 61)
+    assert retry.set_back(opened, 1000) == Breaker(since=at(-1), until=at(180), probes=1)
 
 
 def test_a_host_is_given_up_after_eight_failed_probes() -> None:
