@@ -21,6 +21,8 @@ from streams.policy.politeness import Limits
 from streams.policy.retry import CLOSED, given_up, phase, set_back
 
 NEVER = float("inf")
+IN_LINE = float("-inf")
+"""Stands for the time of a host whose time has come: no other is earlier."""
 NO_LIMITS = Limits()
 SIZE = 16
 """Bytes of a fingerprint."""
@@ -225,11 +227,16 @@ class Census:
 
 
 class Agenda:
-    """Which host is to be looked at when. A host stands in for its earliest time; looking again costs little."""
+    """Which host is to be looked at when. A host stands in for its earliest time; looking again costs little.
+
+    Hosts whose time has come wait in line by crawl (the one whose turn it is there), and the crawls take turns: so a
+    crawl on many hosts does not keep one on few hosts from the orders that a shard may have out.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, HostQueue]] = []
         self._ticket = 0
+        self._lines: dict[str, deque[tuple[float, HostQueue]]] = {}  # whose turn it is first; never an empty line
 
     def put(self, queue: HostQueue, at: float) -> None:
         """Look at a host at `at` (ms), or earlier if that was asked for before."""
@@ -240,21 +247,38 @@ class Agenda:
 
     def pop(self, now: int) -> HostQueue | None:
         """The next host whose time has come; it leaves the agenda."""
-        if self.next_at() > now:
+        self._line_up(now)
+        if not self._lines:
             return None
-        _, _, queue = heapq.heappop(self._heap)
+        crawl = next(iter(self._lines))
+        line = self._lines.pop(crawl)
+        _, queue = line.popleft()
+        if line:
+            self._lines[crawl] = line
         queue.when = NEVER
         return queue
 
     def next_at(self) -> float:
         """The earliest time, NEVER for an empty agenda."""
-        while self._heap and self._heap[0][2].when != self._heap[0][0]:
-            heapq.heappop(self._heap)  # an earlier time was put since
-        return self._heap[0][0] if self._heap else NEVER
+        if self._lines:
+            return min(line[0][0] for line in self._lines.values())
+        return self._waiting_at()
 
     def due(self, now: int) -> int:
         """Number of hosts whose time has come."""
-        return sum(1 for at, _, queue in self._heap if at <= now and queue.when == at)
+        waiting = sum(1 for at, _, queue in self._heap if at <= now and queue.when == at)
+        return waiting + sum(map(len, self._lines.values()))
+
+    def _line_up(self, now: int) -> None:
+        while (at := self._waiting_at()) <= now:
+            _, _, queue = heapq.heappop(self._heap)
+            queue.when = IN_LINE
+            self._lines.setdefault(next(iter(queue.crawls), ""), deque()).append((at, queue))
+
+    def _waiting_at(self) -> float:
+        while self._heap and self._heap[0][2].when != self._heap[0][0]:
+            heapq.heappop(self._heap)  # an earlier time was put since
+        return self._heap[0][0] if self._heap else NEVER
 
 
 def waiting_hosts(store: RowReader) -> Iterable[tuple[str, str]]:

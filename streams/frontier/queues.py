@@ -123,6 +123,7 @@ class HostQueues:
 
     def clock_went_back(self, by: int, now: int) -> None:
         """The broker's clock was set back by so many ms."""
+        self.agenda = Agenda()
         for queue in self.hosts.values():
             queue.clock_went_back(by)
             self.schedule(queue, now)
