@@ -29,6 +29,7 @@ def failed_rig() -> Rig:
     given(rig, failed(again))
     assert told(rig) == [("retry", 1, 0, "timeout"), ("none", 1, 1, "timeout")]
     rig.failures.clear()
+    rig.turn(wait=2000)  # the host has had its rest
     return rig
 
 
