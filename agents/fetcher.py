@@ -77,7 +77,7 @@ class FetcherStage:
         self._jobs: dict[Key, Job] = {}
         self._recent = Recent()
         self._book = RuleBook()
-        self._dispatcher: Dispatcher[Job] = Dispatcher(self._rules)
+        self._dispatcher: Dispatcher[Job] = Dispatcher(self._rules, settings.fetch.per_address)
         self._open = 0
         self._owned = asyncio.Event()
         self._room = asyncio.Event()
@@ -211,7 +211,19 @@ class FetcherStage:
             return
         if order.not_before:
             holding.clock.hold(order.host, self._wall.mark(order.not_before))
-        self._dispatcher.add(Waiting(job, order.host, holding.clock, at + self._settings.fetch.defer_after))
+        deadline = at + self._settings.fetch.defer_after
+        if self._settings.fetch.per_address:
+            job.task = asyncio.create_task(self._locate(job, deadline), name="locate")
+        else:
+            self._enqueue(job, deadline)
+
+    async def _locate(self, job: Job, deadline: float) -> None:
+        """Find out where an order's request will go before it waits: what shares an address shares its cap."""
+        try:
+            job.address = await self._client.address_of(job.url)
+            self._next(job, deadline)
+        except Exception as error:  # noqa: BLE001 - nothing may get lost here without a sound
+            self._delivery.fatal(error)
 
     def _rules(self, job: Job) -> Limits | str:
         """The newest rules that are known: the strictest of the order's and its crawl's as it is now."""
@@ -331,7 +343,7 @@ class FetcherStage:
             job.on_wire = False
             clock.end(ticket, now())
             self._open -= 1
-            self._dispatcher.look_at(job.order.host)
+            self._dispatcher.ended(job.order.host, job.address)
             self._look()
 
     def _sent(self, job: Job, ticket: int, at: float) -> None:
@@ -352,16 +364,20 @@ class FetcherStage:
 
     # ---- the end of a job
 
-    def _next(self, job: Job) -> None:
-        """Queue the next request of a job, before the other orders of its host and however long its clock needs."""
+    def _next(self, job: Job, deadline: float = FOREVER) -> None:
+        """Queue the next request of a job, if it is still ours; without a deadline before the others of its host."""
         if self._draining:
             self._give_back(job, "draining")
             return
         if not self._owned.is_set() or self._holdings.get(job.partition) is not job.holding:
             self._forget(key_of(job.order))
             return
-        self._dispatcher.add(Waiting(job, job.order.host, job.holding.clock, FOREVER), first=True)
+        self._enqueue(job, deadline)
         self._look()
+
+    def _enqueue(self, job: Job, deadline: float) -> None:
+        waiting = Waiting(job, job.order.host, job.holding.clock, deadline, job.address)
+        self._dispatcher.add(waiting, first=deadline == FOREVER)
 
     def _give_back(self, job: Job, reason: str, until: float = FOREVER) -> None:
         """Answer `deferred`: it costs the URL nothing."""

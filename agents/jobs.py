@@ -61,9 +61,10 @@ class WallClock:
 class Job:
     """One order being worked on, for everyone who waits for its outcome.
 
-    `url` and `kind`: of its next request on the wire. `limits`: under which it starts. `values`: of its rule in
-    `definition`, the newest that was known when it was last looked at. `repeated`: its one repetition after a broken
-    kept-alive connection is used up. `on_wire`: its request has not ended.
+    `url` and `kind`: of its next request on the wire. `address`: where it goes, if that is capped. `limits`: under
+    which it starts. `values`: of its rule in `definition`, the newest that was known when it was last looked at.
+    `repeated`: its one repetition after a broken kept-alive connection is used up. `on_wire`: its request has not
+    ended.
     """
 
     order: FetchOrder
@@ -77,6 +78,7 @@ class Job:
     ruled: bool = False
     definition: CrawlDefinition | None = None
     values: Effective | None = None
+    address: str = ""
     hops: int = 0
     repeated: bool = False
     on_wire: bool = False

@@ -79,6 +79,7 @@ class Fetch(Group):
     first_byte_timeout: Seconds = Field(20.0, description="from the request to the response head")
     stall_timeout: Seconds = Field(10.0, description="between two pieces of a body")
     total_timeout: Seconds = Field(30.0, description="for one request; at most a session time-out's worth of abort")
+    per_address: int = Field(0, ge=0, description="requests a process has open to one address; 0: no cap; approximate")
     max_body: Bytes = Field(10 * MiB, description="decoded body kept; the rest is cut and marked truncated")
     max_wire: Bytes = Field(10 * MiB, description="bytes read from the wire for one body")
     max_ratio: Count = Field(200, description="decoded bytes for one wire byte, beyond 1 MiB")

@@ -235,6 +235,14 @@ class GuardedConnector(TCPConnector):
         self._exempt.update((target["host"], target["port"]) for target in found)
         return found
 
+    async def locate(self, host: str, port: int) -> str:
+        """The address that stands for all of a host's (the first by name); "" where it has none that may be dialled."""
+        try:
+            found = await self._resolve_host(host, port)
+        except OSError:
+            return ""
+        return min((target["host"] for target in found), default="")
+
     def _judged(self, host: str, found: Sequence[ResolveResult]) -> list[ResolveResult]:
         """Those of the addresses that may be dialled: of a mixed answer only the public ones."""
         if self._allow_private:

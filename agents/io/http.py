@@ -260,6 +260,7 @@ class HttpClient:
             ssl=self._tls,
             keepalive_timeout=KEEP_ALIVE,
         )
+        self._connector = connector
         self._session = ClientSession(
             connector=connector,
             headers={"User-Agent": self.user_agent, "Accept": ACCEPT, "Accept-Encoding": ACCEPT_ENCODING},
@@ -287,6 +288,11 @@ class HttpClient:
         if self._session is not None:
             await self._session.close()
             await self._resolver.close()
+
+    async def address_of(self, url: str) -> str:
+        """The address that stands for where a request for `url` would go; "" where that is nowhere."""
+        target = URL(url, encoded=True)
+        return await self._connector.locate(target.raw_host or "", target.port or 0)
 
     def release(self, exchange: Exchange) -> None:
         """The body of this exchange is no longer held."""

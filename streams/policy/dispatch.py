@@ -2,15 +2,19 @@
 
 One queue per politeness key, first come, first served; the hosts that may be asked now take turns. Whether a host may
 be asked is the wire clock's decision (`streams.policy.politeness`). Units and clock are those of the wire clock.
+
+Optionally no more than so many requests are open to one address, for hosts that share a machine. That is approximate:
+a name may have several addresses and change them, other processes count for themselves, and a redirect within a host
+counts where its order went.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from streams.policy.politeness import FOREVER, Limits, Start, WireClock
 
@@ -19,12 +23,16 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Waiting(Generic[T]):
-    """An order in its host's queue. It goes back (`Defer`) once its host's clock holds it past `deadline`."""
+    """An order in its host's queue. It goes back (`Defer`) once its host's clock holds it past `deadline`.
+
+    `address`: where its request will go; empty: not capped.
+    """
 
     item: T
     key: str
     clock: WireClock
     deadline: float
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,7 @@ class Begin(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Defer(Generic[T]):
-    """Give this order back: `reason` is `host` (its clock), or what the rules said.
+    """Give this order back: `reason` is `host` (its clock), `address` (its cap), or what the rules said.
 
     `until`: when the clock would let it start; FOREVER: nobody knows.
     """
@@ -47,16 +55,61 @@ class Defer(Generic[T]):
     until: float = FOREVER
 
 
+CROWDED: Final = 5.0
+"""Seconds for which a host is left alone whose address had no room until its order's deadline."""
+
+
+class _Addresses:
+    """Requests open to each address, and the hosts that wait for room there, first come first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: Counter[str] = Counter()
+        self.waiting: dict[str, dict[str, None]] = {}
+
+    def room(self, address: str) -> bool:
+        """Whether one more request may be open; where there is no cap nobody waits."""
+        return bool(self._most and address) and self._open[address] < self._most
+
+    def enter(self, address: str) -> bool:
+        """Count a request that is about to begin; False: there is no room for it."""
+        if not self._most or not address:
+            return True
+        if self._open[address] >= self._most:
+            return False
+        self._open[address] += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        """Count out a request that is over."""
+        if self._most and address:
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]
+
+    def next(self, address: str) -> str | None:
+        """The host that waits longest for room at an address; it waits no longer."""
+        hosts = self.waiting.get(address)
+        if not hosts:
+            return None
+        host = next(iter(hosts))
+        del hosts[host]
+        if not hosts:
+            del self.waiting[address]
+        return host
+
+
 Step = Begin[T] | Defer[T]
 Rules = Callable[[T], Limits | str]
 """The limits that hold for an order at this moment, or the reason why it must not start at all."""
 
 
 class Dispatcher(Generic[T]):
-    """The queues of all hosts of one process."""
+    """The queues of all hosts of one process. `per_address`: requests open to one address at most; 0: any number."""
 
-    def __init__(self, rules: Rules[T]) -> None:
+    def __init__(self, rules: Rules[T], per_address: int = 0) -> None:
         self._rules = rules
+        self._addresses = _Addresses(per_address)
         self._queues: dict[str, deque[Waiting[T]]] = {}
         self._ready: deque[str] = deque()  # hosts to look at; each at most once
         self._queued: set[str] = set()  # what `_ready` holds
@@ -85,6 +138,12 @@ class Dispatcher(Generic[T]):
         if key in self._queues and key not in self._queued:
             self._ready.append(key)
             self._queued.add(key)
+
+    def ended(self, key: str, address: str) -> None:
+        """A request of this host that was begun is over."""
+        self.look_at(key)
+        self._addresses.leave(address)
+        self._call(address)
 
     def steps(self, now: float, room: int) -> Iterator[Step[T]]:
         """What to do at `now`, with `room` for so many more open requests. A full process decides nothing."""
@@ -117,6 +176,7 @@ class Dispatcher(Generic[T]):
         self._queued.clear()
         self._timers.clear()
         self._wake.clear()
+        self._addresses.waiting.clear()
         self._waiting = 0
         return items
 
@@ -128,11 +188,30 @@ class Dispatcher(Generic[T]):
             return Defer(self._pop(key), limits)
         decision = head.clock.decide(key, limits, now)
         if isinstance(decision, Start):
-            return Begin(self._pop(key), head.clock.start(key, limits, now))
+            return self._begin(key, head, limits, now)
+        self._call(head.address)  # it may have been called up in place of another
         if now >= head.deadline or head.deadline < decision.at < FOREVER:
             return Defer(self._pop(key), "host", decision.at)
         self._set_timer(key, min(decision.at, head.deadline))
         return None
+
+    def _begin(self, key: str, head: Waiting[T], limits: Limits, now: float) -> Step[T] | None:
+        """Its host may be asked: so may its address, or it waits for a request there to end."""
+        if self._addresses.enter(head.address):
+            self._call(head.address)
+            return Begin(self._pop(key), head.clock.start(key, limits, now))
+        if now >= head.deadline:
+            return Defer(self._pop(key), "address", now + CROWDED)
+        self._addresses.waiting.setdefault(head.address, {})[key] = None
+        self._set_timer(key, head.deadline)
+        return None
+
+    def _call(self, address: str) -> None:
+        """Look at the next host that waits for room at an address, if there is some."""
+        while self._addresses.room(address) and (key := self._addresses.next(address)):
+            if key in self._queues:
+                self.look_at(key)
+                return
 
     def _pop(self, key: str) -> T:
         queue = self._queues[key]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.policy.dispatch import Begin, Defer, Dispatcher, Waiting
+from streams.policy.dispatch import CROWDED, Begin, Defer, Dispatcher, Waiting
 from streams.policy.politeness import FOREVER, Limits, WireClock
 
 ROOM = 100
@@ -21,14 +21,15 @@ class Bench:
     """A dispatcher of plain strings: `host/name`."""
 
     limits: Limits | str = FREE
+    per_address: int = 0
     clock: WireClock = field(default_factory=WireClock)
     dispatcher: Dispatcher[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.dispatcher = Dispatcher(lambda _: self.limits)
+        self.dispatcher = Dispatcher(lambda _: self.limits, self.per_address)
 
-    def add(self, item: str, deadline: float = 5.0, *, first: bool = False) -> None:
-        self.dispatcher.add(Waiting(item, item.partition("/")[0], self.clock, deadline), first=first)
+    def add(self, item: str, deadline: float = 5.0, *, first: bool = False, address: str = "") -> None:
+        self.dispatcher.add(Waiting(item, item.partition("/")[0], self.clock, deadline, address), first=first)
 
     def steps(self, now: float = 0.0, room: int = ROOM) -> list[Begin[str] | Defer[str]]:
         return list(self.dispatcher.steps(now, room))
@@ -174,3 +175,75 @@ def test_every_order_comes_out_once_begun_in_time_or_deferred(orders, rule, room
     assert sorted(out) == sorted(f"{host}/{number}" for number, (_, host, _) in enumerate(arrivals))
     for times in starts.values():
         assert all(after - before >= rule.delay for before, after in pairwise(times))
+
+
+# --- the cap for an address
+
+
+def test_requests_to_one_address_are_capped_whatever_their_hosts():
+    bench = Bench(per_address=2)
+    for item in ("a/1", "b/1", "c/1", "d/1"):
+        bench.add(item, address="192.0.2.1")
+    bench.add("e/1", address="192.0.2.2")
+    bench.add("f/1")
+    assert bench.begun() == ["a/1", "b/1", "e/1", "f/1"]
+    assert bench.begun() == []
+    bench.dispatcher.ended("b", "192.0.2.1")
+    assert bench.begun() == ["c/1"]
+    bench.dispatcher.ended("a", "192.0.2.1")
+    bench.dispatcher.ended("c", "192.0.2.1")
+    assert bench.begun() == ["d/1"]
+
+
+def test_a_host_without_room_at_its_address_goes_back_and_is_left_alone_for_a_while():
+    bench = Bench(per_address=1)
+    bench.add("a/1", address="x")
+    bench.add("b/1", deadline=5.0, address="x")
+    assert bench.begun() == ["a/1"]
+    assert bench.dispatcher.wake_at() == 5.0
+    assert bench.steps(4.9) == []
+    assert bench.steps(5.0) == [Defer("b/1", "address", 5.0 + CROWDED)]
+    bench.dispatcher.ended("a", "x")
+    assert bench.steps(5.1) == []
+
+
+def test_room_that_its_host_cannot_use_goes_to_the_next():
+    """The first in line was asked meanwhile: its clock holds it, and the address would stand empty."""
+    bench = Bench(Limits(1.0, 4), per_address=1)
+    bench.add("a/1", address="x")
+    bench.add("b/1", address="x")
+    bench.add("c/1", address="x")
+    assert bench.begun() == ["a/1"]
+    bench.clock.hold("b", 99.0)
+    bench.dispatcher.ended("a", "x")
+    assert bench.steps(0.5) == [Defer("b/1", "host", 99.0), Begin("c/1", 2)]
+
+
+def test_hosts_that_are_gone_are_passed_over():
+    bench = Bench(per_address=1)
+    for item in ("a/1", "b/1", "c/1"):
+        bench.add(item, address="x")
+    assert bench.begun() == ["a/1"]
+    assert bench.dispatcher.take_all() == ["b/1", "c/1"]
+    bench.add("d/1", address="x")
+    assert bench.begun() == []
+    bench.dispatcher.ended("a", "x")
+    assert bench.begun() == ["d/1"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), max_size=40), st.integers(1, 3), st.randoms())
+def test_the_cap_is_kept_and_everybody_has_a_turn(orders, most, chance):
+    bench = Bench(per_address=most)
+    for number, (host, address) in enumerate(orders):
+        bench.add(f"{host}/{number}", deadline=FOREVER, address=str(address))
+    places = {f"{host}/{number}": str(address) for number, (host, address) in enumerate(orders)}
+    running: list[str] = []
+    done: list[str] = []
+    while len(done) < len(orders):
+        running += bench.begun(room=chance.randint(1, 4))
+        for address in "01":
+            assert sum(places[item] == address for item in running) <= most
+        item = running.pop(chance.randrange(len(running)))
+        done.append(item)
+        bench.dispatcher.ended(item.partition("/")[0], places[item])
+    assert sorted(done) == sorted(places)
