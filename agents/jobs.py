@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 REMEMBER: Final = 60.0
 """Seconds for which an outcome is given again to a repeated order."""
 
+HEAD: Final = 1024
+"""Characters of an answer's header fields that go into the evidence of a failure."""
+
 REMEMBERED: Final = 50_000
 _UNSENT: Final = frozenset({"dns", "ssrf"})
 """Failures of requests of which no packet left."""
@@ -194,6 +197,20 @@ def pause(answer: Answer, at: int) -> float:
     if asked is not None:
         return asked
     return FIRST_PAUSE if answer.status in (429, 503) else 0.0
+
+
+def evidence_of(job: Job, answer: Answer) -> dict[str, str]:
+    """What shows a failure: what was asked where, how long it took (seconds), and how the head of the answer began."""
+    found = {**answer.evidence, "elapsed": f"{answer.end - answer.start:.3f}"}
+    if job.url != job.order.url:
+        found["url"] = job.url
+    if answer.address:
+        found["address"] = answer.address
+    if answer.first_byte:
+        found["first_byte"] = f"{answer.first_byte - answer.start:.3f}"
+    if answer.raw_headers:
+        found["head"] = "\n".join(f"{name}: {value}" for name, value in answer.headers)[:HEAD]
+    return found
 
 
 def page_of(order: FetchOrder, answer: Answer, wall: WallClock) -> PageHeaders:

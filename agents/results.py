@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from agents.jobs import Job, WallClock, outcome_of, page_of, retry_after, validators
+from agents.jobs import Job, WallClock, evidence_of, outcome_of, page_of, retry_after, validators
 from agents.meter import Meter
 from streams.codecs import encode_page_headers
 from streams.errors import MessageError
@@ -100,7 +100,7 @@ class Results:
             status=answer.status,
             failure=verdict.failure,
             reason=verdict.reason,
-            evidence=answer.evidence,
+            evidence=evidence_of(job, answer) if verdict.result == "failed" else {},
             location=verdict.location,
             retry_after=retry_after(answer, self._wall.ms(answer.end)),
             elapsed=answer.end - answer.start,
@@ -139,8 +139,8 @@ class Results:
         facts: dict[str, Any] = {"status": answer.status, "retry_after": seconds, "elapsed": answer.end - answer.start}
         if answer.failure is not None:
             rules = robots.unreachable(origin, at, seconds)
-            return outcome_of(job, "failed", failure=answer.failure, reason=answer.reason, evidence=answer.evidence,
-                              robots_rules=rules, **facts)  # fmt: skip
+            return outcome_of(job, "failed", failure=answer.failure, reason=answer.reason, robots_rules=rules,
+                              evidence=evidence_of(job, answer), **facts)  # fmt: skip
         verdict = judge(job.url, answer.status, answer.values(b"location"), conditional=False)
         if verdict.result == "redirected" and job.hops < ROBOTS_HOPS:
             if urls.politeness_key(verdict.location, self._mode) != order.host:
@@ -150,5 +150,6 @@ class Results:
         complete = answer.truncated is None
         rules = robots.read(origin, answer.status, answer.body, at, complete=complete, retry_after=seconds)
         if rules.access == "disallow_all":
-            return outcome_of(job, "failed", failure="http_status", reason=verdict.reason, robots_rules=rules, **facts)
+            return outcome_of(job, "failed", failure="http_status", reason=verdict.reason, robots_rules=rules,
+                              evidence=evidence_of(job, answer), **facts)  # fmt: skip
         return outcome_of(job, "fetched", robots_rules=rules, **facts)

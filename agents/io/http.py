@@ -329,7 +329,7 @@ class HttpClient:
         return Answer(
             failure=failure,
             reason=str(error) or type(error).__name__,
-            evidence=evidence,
+            evidence={**evidence, "phase": "answer" if exchange.sent else "connect"},
             start=exchange.began,
             end=now(),
             address=exchange.address,

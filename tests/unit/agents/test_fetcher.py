@@ -183,3 +183,44 @@ async def test_robots_redirects_end_after_five():
         (outcome,) = await it.fetch(robots_order())
         assert (outcome.result, outcome.robots_rules.access) == ("fetched", "allow_all")
         assert len(it.server.seen) == 6
+
+
+# --- evidence
+
+
+async def test_a_failure_says_what_was_asked_where_how_long_it_took_and_how_the_answer_began():
+    headers = [["Server", "x/1"], ["X-Long", "y" * 3000]]
+    async with stand([page("/a", status=503, headers=headers)]) as it:
+        (outcome,) = await it.fetch(order(A))
+        evidence = outcome.evidence
+        assert evidence["address"] == "127.0.0.1"
+        assert 0 <= float(evidence["first_byte"]) <= float(evidence["elapsed"]) < 5
+        assert evidence["head"].startswith("Server: x/1\nX-Long: yyy")
+        assert len(evidence["head"]) == 1024
+        assert "url" not in evidence, "it is the order's"
+
+
+async def test_a_failure_without_an_answer_says_how_far_it_came():
+    async with stand([page("/a", delay_ms=3000)], first_byte_timeout=0.2) as it:
+        (silent,) = await it.fetch(order(A))
+        assert (silent.failure, silent.evidence["phase"], silent.evidence["address"]) == (
+            "timeout", "answer", "127.0.0.1")  # fmt: skip
+    async with stand([], connect_to=()) as it:
+        (refused,) = await it.fetch(order("http://127.0.0.1:1/"))
+        assert (refused.failure, refused.evidence["phase"]) == ("connection", "connect")
+
+
+async def test_a_robots_failure_says_where_it_had_been_redirected_to():
+    routes = [page("/robots.txt", status=302, headers=[["Location", "/r"]]), page("/r", status=500)]
+    async with stand(routes) as it:
+        (outcome,) = await it.fetch(robots_order())
+        assert (outcome.failure, outcome.evidence["url"]) == ("http_status", "http://a.test/r")
+
+
+async def test_an_overloaded_host_is_left_alone_for_a_moment_though_it_does_not_ask():
+    async with stand([page("/a", status=503), page("/b")]) as it:
+        await it.fetch(order(A))
+        await it.give(order(B))
+        await it.delivery.until(2)
+        first, second = it.server.seen
+        assert second.at - first.at >= 1.0
