@@ -301,6 +301,7 @@ def _record(page: PageHeaders, parsed: ParsedPage, limit: int) -> bytes:
             fetched_at=page.end,
             meta=page.meta,
             truncated=page.truncated,
+            noindex=parsed.noindex,
             traceparent=page.traceparent,
         )
         value = codecs.encode(record)

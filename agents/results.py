@@ -148,7 +148,8 @@ class Results:
             job.url, job.kind, job.hops = verdict.location, "redirect", job.hops + 1
             return None
         complete = answer.truncated is None
-        rules = robots.read(origin, answer.status, answer.body, at, complete=complete, retry_after=seconds)
+        rules = robots.read(origin, answer.status, answer.body, at, complete=complete, retry_after=seconds,
+                            max_age=robots.max_age_of(answer.values(b"cache-control")))  # fmt: skip
         if rules.access == "disallow_all":
             return outcome_of(job, "failed", failure="http_status", reason=verdict.reason, robots_rules=rules,
                               evidence=evidence_of(job, answer), **facts)  # fmt: skip

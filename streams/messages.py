@@ -335,6 +335,7 @@ class Record(Message, frozen=True, kw_only=True, omit_defaults=False):
     fetched_at: int
     meta: Any = None
     truncated: TruncationReason | None = None
+    noindex: bool = False  # the page asks not to be found by searching (meta robots, X-Robots-Tag)
     traceparent: str = ""
 
 

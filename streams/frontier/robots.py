@@ -26,8 +26,8 @@ HOPS = 5
 DELAY_CAP = 60.0
 """Most seconds a Crawl-delay may ask for; beyond it a crawl of the host would not end."""
 CACHED = 4096
-ORIGINS = 16
-"""Origins (scheme and port) of one host whose rules are kept."""
+ORIGINS: dict[PolitenessMode, int] = {"host": 16, "domain": 128}
+"""Origins of one politeness key whose rules are kept: schemes and ports of a host, or all hosts of a domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,9 @@ class RobotsGate:
         else:
             probes.pop(origin, None)
         robots = {name: kept for name, kept in row.robots.items() if name != origin}
-        while len(robots) >= ORIGINS:
-            robots.pop(next(iter(robots)))
+        while len(robots) >= ORIGINS[self._politeness]:
+            # Of those that answer first: the others would begin their budget of probes anew.
+            robots.pop(min(robots, key=lambda name: (name in probes, robots[name].expires)))
         robots[origin] = rules
         return {"robots": robots, "probes": {name: probe for name, probe in probes.items() if name in robots}}
 

@@ -34,10 +34,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
     """What a page says.
 
-    `links`: distinct wire URLs to follow, in the order of the page's plain anchors, then its other links. `dropped`:
-    links kept back, by rule id. `content`: 16 bytes, equal for equal content. `content_type`: type and subtype, lower
-    case. `charset`: name of the encoding, lower case; "" for what is no text. `lastmods`: of a list of URLs, ms by URL
-    for those of which it says when they were changed. `sitemaps`: the parts of a list that was asked for as one.
+    `noindex`: it asks not to be found by searching. `links`: distinct wire URLs to follow, in the order of the page's
+    plain anchors, then its other links. `dropped`: links kept back, by rule id. `content`: 16 bytes, equal for equal
+    content. `content_type`: type and subtype, lower case. `charset`: name of the encoding, lower case; "" for what is
+    no text. `lastmods`: of a list of URLs, ms by URL for those of which it says when they were changed. `sitemaps`: the
+    parts of a list that was asked for as one.
     """
 
     title: str = ""
@@ -71,21 +72,23 @@ def parse_page(page: PageHeaders, body: bytes, linker: Linker, limits: Limits) -
         name = charset.charset_of(body, declared, html=False)
         text = cut(encodings.decode(body[: 4 * limits.text], name), limits.text)
         content = content_fingerprint("", text)
-        return ParsedPage(text=text, content=content, content_type=essence, charset=name)
-    return ParsedPage(content=blake2b(body, digest_size=16).digest(), content_type=essence)
+        return ParsedPage(text=text, content=content, content_type=essence, charset=name, noindex=response.hidden())
+    content = blake2b(body, digest_size=16).digest()
+    return ParsedPage(content=content, content_type=essence, noindex=response.hidden())
 
 
 class _Response(NamedTuple):
-    """What of a response the parser looks at: its URL and the lines of three headers."""
+    """What of a response the parser looks at: its URL, when it was fetched (ms) and the lines of three headers."""
 
     url: str
+    at: int
     content_type: list[str]
     refresh: list[str]
     robots: list[str]
 
     @classmethod
     def of(cls, page: PageHeaders) -> _Response:
-        response = cls(page.url, [], [], [])
+        response = cls(page.url, page.start, [], [], [])
         wanted = {
             "content-type": response.content_type, "refresh": response.refresh, "x-robots-tag": response.robots,
         }  # fmt: skip
@@ -94,6 +97,10 @@ class _Response(NamedTuple):
             if lines is not None:
                 lines.append(value)
         return response
+
+    def hidden(self) -> bool:
+        """Whether its headers ask that it is not to be found by searching."""
+        return directives.from_headers(self.robots).hidden(self.at)
 
 
 def _list(body: bytes, response: _Response, linker: Linker, essence: str, declared: str) -> ParsedPage:
@@ -125,7 +132,7 @@ def _listing_page(
     if asked.nofollow and urls:
         dropped[NOFOLLOW_PAGE] = len(urls)
         urls = []
-    return msgspec.structs.replace(found, links=urls, sitemaps=[], dropped=dropped, noindex=asked.noindex)
+    return msgspec.structs.replace(found, links=urls, sitemaps=[], dropped=dropped, noindex=asked.hidden(response.at))
 
 
 def _document(
@@ -146,7 +153,7 @@ def _document(
         text=text,
         links=urls,
         dropped={rule: count for rule, count in dropped.items() if count},
-        noindex=asked.noindex,
+        noindex=asked.hidden(response.at),
         content=content_fingerprint(title, text),
         content_type=essence,
         charset=name,

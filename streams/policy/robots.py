@@ -29,7 +29,8 @@ AGENT: Final = "fyke"
 """Our product token (RFC 9309 §2.2.1)."""
 
 LIFETIME: Final = 24 * 3600.0
-"""Seconds for which an answer may be used (RFC 9309 §2.4)."""
+SHORTEST_LIFE: Final = 3600.0
+"""Seconds for which an answer may be used (RFC 9309 §2.4), and what a site's own `max-age` may shorten that to."""
 
 RETRY_AFTER: Final = 60.0
 """Seconds until a robots.txt that could not be had is asked for again, where nobody knows better."""
@@ -50,6 +51,7 @@ _KEYS: Final[dict[bytes, _Kind]] = {
     b"sitemap": "sitemap", b"site-map": "sitemap",
 }  # fmt: skip
 _NUMBER: Final = re.compile(rb"\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}")
+_MAX_AGE: Final = re.compile(rb'max-age\s*=\s*"?(\d{1,12})"?')
 _FILE: Final = "/robots.txt"
 
 
@@ -65,19 +67,20 @@ def read(
     *,
     complete: bool = True,
     retry_after: float | None = None,
+    max_age: float | None = None,
 ) -> RobotsRules:
     """What an answer means for the product token `agent` (RFC 9309 §2.3.1).
 
     2xx: the rules of the body. 4xx, and 3xx where redirects were not followed to an end: all is allowed (§2.3.1.2,
     §2.3.1.3). 429, 5xx and anything else: nothing is, until it is asked for again in `retry_after` seconds. A body that
-    is not `complete`, or longer than 500 KiB, loses its last line if that was cut. `now` in ms since the epoch.
+    is not `complete`, or longer than 500 KiB, loses its last line if that was cut. `max_age`: see `max_age_of`.
+    `now` in ms since the epoch.
     """
+    expires = _later(now, LIFETIME if max_age is None else min(max(max_age, SHORTEST_LIFE), LIFETIME))
     if 200 <= status < 300:
-        return _rules(origin, _read_body(origin, body, agent, complete=complete), now)
+        return _rules(origin, _read_body(origin, body, agent, complete=complete), now, expires)
     if 300 <= status < 500 and status not in (304, 429):
-        return _settled(RobotsRules(
-            origin=origin, version="", fetched=now, expires=_later(now, LIFETIME), access="allow_all"
-        ))  # fmt: skip
+        return _settled(RobotsRules(origin=origin, version="", fetched=now, expires=expires, access="allow_all"))
     return unreachable(origin, now, retry_after)
 
 
@@ -87,12 +90,22 @@ def unreachable(origin: str, now: int, retry_after: float | None = None) -> Robo
     return _settled(RobotsRules(origin=origin, version="", fetched=now, expires=expires, access="disallow_all"))
 
 
-def _rules(origin: str, found: _Reader, now: int) -> RobotsRules:
+def max_age_of(fields: Iterable[bytes]) -> float | None:
+    """Seconds for which `Cache-Control` fields let an answer be used (RFC 9111 §5.2.2); None: they say nothing.
+
+    `no-store` and `no-cache` count as 0: whoever changes the file at any moment is asked as often as is decent.
+    """
+    words = [word.strip().lower() for field in fields for word in field.split(b",")]
+    ages = [float(found[1]) for word in words if (found := _MAX_AGE.fullmatch(word))]
+    return 0.0 if b"no-store" in words or b"no-cache" in words else min(ages, default=None)
+
+
+def _rules(origin: str, found: _Reader, now: int, expires: int) -> RobotsRules:
     return _settled(RobotsRules(
         origin=origin,
         version="",
         fetched=now,
-        expires=_later(now, LIFETIME),
+        expires=expires,
         rules=_by_precedence(found.rules()),
         crawl_delay=found.delay(),
         sitemaps=tuple(found.sitemaps),

@@ -44,7 +44,7 @@ FULL: dict[str, Any] = {
     "record": m.Record(
         **WHERE, visit=2, status=200, content_type="text/html", title="Ä", text="words", depth=1,
         links=["https://example.org/c"], link_count=2, parent="https://example.org/", fetched_at=3, meta=META,
-        truncated="time", traceparent=TRACE,
+        truncated="time", noindex=True, traceparent=TRACE,
     ),
     "failure": m.Failure(
         **WHERE, visit=2, attempt=1, failure="http_status", reason="503", evidence={"status": 503, "server": "x"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from streams import messages as m
@@ -11,6 +12,7 @@ from streams.frontier.hosts import PARKED
 from streams.frontier.robots import CACHED, DEAD_FOR, DELAY_CAP, HOPS, ORIGINS, RobotsGate
 from streams.frontier.rows import HostRow, Probe, State
 from streams.policy.retry import NO_SUCH_NAME
+from streams.policy.urls import PolitenessMode
 from tests.unit.frontier.rig import HOUR, START, Rig, answer, crawl, failed, links, rules, seeds
 
 PAGE = "http://h.example/page"
@@ -275,16 +277,32 @@ def test_the_longest_crawl_delay_of_a_hosts_origins_counts_up_to_a_cap(delays, e
     assert RobotsGate("host").crawl_delay(HostRow(robots=robots)) == expected
 
 
-def test_a_host_row_keeps_few_origins() -> None:
-    gate, row = RobotsGate("host"), HostRow()
-    for port in range(ORIGINS + 2):
-        origin = f"http://h.example:{port}"
-        outcome = m.FetchOutcome(kind="robots", crawl="c", fingerprint=b"", url="", visit=0, attempt=0, result="failed",
-                                 failure="dns")  # fmt: skip
-        row = HostRow(**gate.answered(row, outcome, origin, START))
-    assert len(row.robots) == ORIGINS
+def failing(gate: RobotsGate, row: HostRow, origin: str, now: int) -> HostRow:
+    outcome = m.FetchOutcome(kind="robots", crawl="c", fingerprint=b"", url="", visit=0, attempt=0, result="failed",
+                             failure="dns")  # fmt: skip
+    return HostRow(**gate.answered(row, outcome, origin, now))
+
+
+@pytest.mark.parametrize("mode", ["host", "domain"])
+def test_a_row_keeps_few_origins(mode: PolitenessMode) -> None:
+    """The rules that end soonest go first."""
+    gate, row = RobotsGate(mode), HostRow()
+    for port in range(ORIGINS[mode] + 2):
+        row = failing(gate, row, f"http://h.example:{port}", START + port)
+    assert len(row.robots) == ORIGINS[mode]
     assert row.robots.keys() == row.probes.keys()
-    assert f"http://h.example:{ORIGINS + 1}" in row.robots
+    assert not {"http://h.example:0", "http://h.example:1"} & row.robots.keys()
+
+
+def test_an_origin_that_fails_keeps_its_count_when_others_come() -> None:
+    gate, row = RobotsGate("host"), failing(RobotsGate("host"), HostRow(), "http://h.example", START)
+    for port in range(1, ORIGINS["host"] + 5):
+        origin = f"http://h.example:{port}"
+        found = m.RobotsRules(origin=origin, version="v", fetched=START, expires=START + 24 * HOUR)
+        outcome = m.FetchOutcome(kind="robots", crawl="c", fingerprint=b"", url="", visit=0, attempt=0,
+                                 result="fetched", robots_rules=found)  # fmt: skip
+        row = msgspec.structs.replace(row, **gate.answered(row, outcome, origin, START))
+    assert row.probes["http://h.example"].count == 1
 
 
 def test_compiled_rules_are_kept_by_version_and_bounded() -> None:

@@ -230,3 +230,13 @@ def test_such_a_page_is_a_page_in_all_other_ways() -> None:
     assert not parse("<rss/>", ("X-Robots-Tag", "nofollow")).dropped
     few = parse(FEED, limits=Limits(text=1, links=1))
     assert (few.links, few.dropped) == (["http://a.test/x"], {"limit:links": 1})
+
+
+@pytest.mark.parametrize("kind", ["text/html", "text/plain", "application/pdf"])
+@pytest.mark.parametrize(
+    ("header", "noindex"),
+    [("noindex", True), ("none", True), ("nofollow", False), ("unavailable_after: 1969-12-31", True),
+     ("unavailable_after: 2999-12-31", False), ("otherbot: noindex", False), ("fyke: noindex", True)],
+)  # fmt: skip
+def test_a_page_of_any_kind_may_ask_not_to_be_found(kind: str, header: str, noindex: bool) -> None:
+    assert parse("x", ("X-Robots-Tag", header), kind=kind).noindex is noindex

@@ -48,7 +48,7 @@ def test_a_server_error_forbids_everything_for_a_while(status: int) -> None:
     assert (found.access, found.rules, found.expires) == ("disallow_all", (), NOW + 60_000)
     assert not Matcher(found).allowed(ORIGIN + "/")
     assert Matcher(found).allowed(ORIGIN + "/robots.txt")
-    assert robots.read(ORIGIN, status, b"", NOW, retry_after=2.5).expires == NOW + 2_500
+    assert robots.read(ORIGIN, status, b"", NOW, retry_after=2.5, max_age=9.0).expires == NOW + 2_500
 
 
 def test_no_answer_forbids_everything_for_a_while() -> None:
@@ -268,3 +268,26 @@ def test_any_body_is_read(body: bytes) -> None:
     found = rules(body)
     assert found.access == "rules"
     Matcher(found).allowed(ORIGIN + "/x?y")
+
+
+@pytest.mark.parametrize(
+    ("fields", "max_age", "hours"),
+    [
+        ([], None, 24),
+        ([b"public"], None, 24),
+        ([b"max-age=7200"], 7200, 2),
+        ([b"public, Max-Age = 7200"], 7200, 2),
+        ([b'max-age="7200"'], 7200, 2),
+        ([b"max-age=60"], 60, 1),  # not more often than once an hour
+        ([b"max-age=31536000, immutable"], 31536000, 24),  # nor less often than once a day
+        ([b"max-age=7200", b"max-age=10800"], 7200, 2),
+        ([b"no-store"], 0, 1),
+        ([b"max-age=7200, no-cache"], 0, 1),
+        ([b"max-age=-1"], None, 24),
+        ([b"max-age=soon, s-maxage=1"], None, 24),
+    ],
+)
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_site_may_shorten_the_life_of_its_rules(fields, max_age, hours: int, status: int) -> None:
+    assert robots.max_age_of(fields) == max_age
+    assert robots.read(ORIGIN, status, b"", NOW, max_age=max_age).expires == NOW + hours * 3_600_000
