@@ -154,9 +154,10 @@ class FrontierWorker(Stage):
     # ---- the writes of a turn
 
     async def effects(self, number: int, shard: Shard, turn: Turn) -> None:
-        for item in turn.candidates:
-            target = shard_of(politeness_key(item.url, "host"), self.ring.plan.shards)
-            await self.write(partial(self.ring.deliver, target, m.Candidates(items=(item,))))
+        candidates = ((item.url, m.Candidates(items=(item,))) for item in turn.candidates)
+        for url, message in (*candidates, *turn.routed):
+            target = shard_of(politeness_key(url, "host"), self.ring.plan.shards)
+            await self.write(partial(self.ring.deliver, target, message))
         for failure in turn.failures:
             await self.write(partial(self.append, FAILURES.name, 0, failure))
 
