@@ -66,8 +66,11 @@ async def _serve(stage: str, settings: Settings, managed: bool) -> None:
                 await run([stage], settings, bootstrap, stop)
         return
     from agents.cli.cluster import running_bootstrap
+    from agents.io.admin import Admin
 
     bootstrap = running_bootstrap(settings)
+    async with Admin(bootstrap, settings) as admin:
+        await admin.check_pinned()  # another politeness key would send everything to other shards
     places = Places(settings)
     places.enter()
     try:

@@ -111,12 +111,10 @@ class Admin:
         for plan in plans:
             if plan.name in existing:
                 changes += await self._correct(plan)
-        pinned = await self.deployment()
-        if pinned is None:
+        if await self.deployment() is None:
             await self._pin(messages.Deployment(politeness=self._settings.frontier.politeness))
             changes.append(f"pinned the politeness key: {self._settings.frontier.politeness}")
-            pinned = await self.deployment()  # another process may have pinned at the same moment: the last one counts
-        self._check_pinned(pinned)
+        await self.check_pinned()  # another process may have pinned at the same moment: the last one counts
         return changes
 
     async def check_topics(self) -> None:
@@ -130,7 +128,19 @@ class Admin:
                 "Make them with `fyke topics apply`.",
             )
         self._check_counts(plans, existing)
-        self._check_pinned(await self.deployment())
+        await self.check_pinned()
+
+    async def check_pinned(self) -> None:
+        """Raise `EnvironmentFault` unless this deployment is what the settings say."""
+        wanted, pinned = self._settings.frontier.politeness, await self.deployment()
+        if pinned is None:
+            raise EnvironmentFault("the topics are not complete: nothing is pinned", "Run `fyke topics apply`.")
+        if pinned.politeness != wanted:
+            raise EnvironmentFault(
+                f"this deployment keeps politeness by {pinned.politeness}, settings say {wanted}: every key would "
+                "move to another shard",
+                f"Set FYKE_FRONTIER_POLITENESS={pinned.politeness}, or use another prefix (FYKE_KAFKA_PREFIX).",
+            )
 
     async def deployment(self) -> messages.Deployment | None:
         """What was pinned with the topics; None before `apply_topics`."""
@@ -304,17 +314,6 @@ class Admin:
                     f"Set FYKE_KAFKA_PARTITIONS={count}." if not plan.single else "Delete that topic, or use another "
                     "prefix (FYKE_KAFKA_PREFIX).",
                 )  # fmt: skip
-
-    def _check_pinned(self, pinned: messages.Deployment | None) -> None:
-        wanted = self._settings.frontier.politeness
-        if pinned is None:
-            raise EnvironmentFault("the topics are not complete: nothing is pinned", "Run `fyke topics apply`.")
-        if pinned.politeness != wanted:
-            raise EnvironmentFault(
-                f"this deployment keeps politeness by {pinned.politeness}, settings say {wanted}: every key would "
-                "move to another shard",
-                f"Set FYKE_FRONTIER_POLITENESS={pinned.politeness}, or use another prefix (FYKE_KAFKA_PREFIX).",
-            )
 
     async def _pin(self, deployment: messages.Deployment) -> None:
         topic = self._name(topics.DEPLOYMENT.name)
