@@ -8,7 +8,6 @@ out is one the wire clock allowed. Times are seconds of CLOCK_BOOTTIME, sizes ar
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -25,11 +24,11 @@ from aiohttp import ClientError, ClientRequest, ClientResponse, ClientSession, C
 from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
-from agents.io.addresses import AddressRefused, Dial, GuardedConnector, Lookup, NameResolver, open_socket, parse_route
+from agents.io.addresses import Dial, GuardedConnector, Lookup, NameResolver, open_socket, parse_route
 from agents.io.bodies import WITHOUT_BODY, Body, Budget, Holder
+from agents.io.faults import Unanswered, classify
 from streams.page.decoding import ACCEPT_ENCODING
 from streams.policy.answers import not_accepted
-from streams.policy.retry import NO_SUCH_NAME
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
@@ -150,10 +149,6 @@ class _Withdrawn(ClientError):
     """Permission ended before anything was sent."""
 
 
-class _Unanswered(ClientError):
-    """The connection broke before an answer. Its class keeps aiohttp from sending the request a second time."""
-
-
 _current: ContextVar[Exchange] = ContextVar("exchange")
 
 
@@ -220,7 +215,7 @@ async def _never_resend(request: ClientRequest, handler: Any) -> ClientResponse:
     except aiohttp.ClientConnectorError:
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise _Unanswered(str(error) or "the server closed the connection") from error
+        raise Unanswered(str(error) or "the server closed the connection") from error
     return response
 
 
@@ -380,26 +375,3 @@ def _sendable(headers: Mapping[str, str]) -> dict[str, str] | None:
     if not headers:
         return None
     return {name: value for name, value in headers.items() if name.lower() not in _OWN_HEADERS}
-
-
-def classify(error: BaseException) -> tuple[FailureClass, dict[str, str]]:
-    """The failure class of what went wrong before an answer, and what shows it."""
-    cause = getattr(error, "os_error", None)
-    if isinstance(cause, AddressRefused):
-        return "ssrf", dict(cause.refused)
-    if isinstance(error, aiohttp.ClientSSLError):
-        return "tls", {"tls": str(getattr(error, "certificate_error", error))}
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "dns", {"dns": _gai_name(cause)}
-    if isinstance(error, TimeoutError):
-        return "timeout", {}
-    if isinstance(error, _Unanswered | aiohttp.ClientConnectionError | OSError):
-        return "connection", {}
-    if isinstance(error, ValueError):
-        return "dns", {"dns": str(error)}
-    return "protocol", {}
-
-
-def _gai_name(error: object) -> str:
-    names = {socket.EAI_NONAME: NO_SUCH_NAME, socket.EAI_AGAIN: "no answer", socket.EAI_FAIL: "server failure"}
-    return names.get(getattr(error, "errno", 0) or 0, str(error))

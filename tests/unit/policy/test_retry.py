@@ -13,7 +13,7 @@ from streams.policy import retry
 from streams.policy.retry import CLOSED, Breaker, Decision, breaker_after
 
 NOW = 1_700_000_000_000  # Tue, 14 Nov 2023 22:13:20 GMT
-JITTER = st.floats(0, 1, exclude_max=True)
+JITTER = st.integers(0, 2**32 - 1).map(lambda number: number / 2**32)
 FINAL = {
     "protocol", "decode", "too_large", "http_status", "redirect_loop", "redirect_limit", "redirect_scheme",
     "redirect_bad_url", "redirect_no_location", "tls", "ssrf", "host_unreachable", "parser", "unreadable",
