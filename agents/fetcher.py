@@ -211,17 +211,16 @@ class FetcherStage:
             return
         if order.not_before:
             holding.clock.hold(order.host, self._wall.mark(order.not_before))
-        deadline = at + self._settings.fetch.defer_after
         if self._settings.fetch.per_address:
-            job.task = asyncio.create_task(self._locate(job, deadline), name="locate")
+            job.task = asyncio.create_task(self._locate(job), name="locate")
         else:
-            self._enqueue(job, deadline)
+            self._enqueue(job, first=False)
 
-    async def _locate(self, job: Job, deadline: float) -> None:
+    async def _locate(self, job: Job) -> None:
         """Find out where an order's request will go before it waits: what shares an address shares its cap."""
         try:
             job.address = await self._client.address_of(job.url)
-            self._next(job, deadline)
+            self._next(job, first=False)
         except Exception as error:  # noqa: BLE001 - nothing may get lost here without a sound
             self._delivery.fatal(error)
 
@@ -364,20 +363,20 @@ class FetcherStage:
 
     # ---- the end of a job
 
-    def _next(self, job: Job, deadline: float = FOREVER) -> None:
-        """Queue the next request of a job, if it is still ours; without a deadline before the others of its host."""
+    def _next(self, job: Job, *, first: bool = True) -> None:
+        """Queue the next request of a job that is still ours; `first`: before the others, however long that takes."""
         if self._draining:
             self._give_back(job, "draining")
             return
         if not self._owned.is_set() or self._holdings.get(job.partition) is not job.holding:
             self._forget(key_of(job.order))
             return
-        self._enqueue(job, deadline)
+        self._enqueue(job, first=first)
         self._look()
 
-    def _enqueue(self, job: Job, deadline: float) -> None:
-        waiting = Waiting(job, job.order.host, job.holding.clock, deadline, job.address)
-        self._dispatcher.add(waiting, first=deadline == FOREVER)
+    def _enqueue(self, job: Job, *, first: bool) -> None:
+        deadline = FOREVER if first else job.taken + self._settings.fetch.defer_after
+        self._dispatcher.add(Waiting(job, job.order.host, job.holding.clock, deadline, job.address), first=first)
 
     def _give_back(self, job: Job, reason: str, until: float = FOREVER) -> None:
         """Answer `deferred`: it costs the URL nothing."""
