@@ -110,6 +110,7 @@ class Dispatcher(Generic[T]):
     def __init__(self, rules: Rules[T], per_address: int = 0) -> None:
         self._rules = rules
         self._addresses = _Addresses(per_address)
+        self._called: dict[str, str] = {}  # hosts to look at because there is room at an address
         self._queues: dict[str, deque[Waiting[T]]] = {}
         self._ready: deque[str] = deque()  # hosts to look at; each at most once
         self._queued: set[str] = set()  # what `_ready` holds
@@ -177,11 +178,22 @@ class Dispatcher(Generic[T]):
         self._timers.clear()
         self._wake.clear()
         self._addresses.waiting.clear()
+        self._called.clear()
         self._waiting = 0
         return items
 
     def _head(self, key: str, now: float) -> Step[T] | None:
-        """The step for the first order of a host; None: it waits, and a timer is set if time will help."""
+        """The step for the first order of a host; None: it waits, and a timer is set if time will help.
+
+        A host that was called for room at an address may not have used it, or not all of it: then the next is called.
+        """
+        called = self._called.pop(key, "")
+        step = self._step(key, now)
+        if called:
+            self._call(called)
+        return step
+
+    def _step(self, key: str, now: float) -> Step[T] | None:
         head = self._queues[key][0]
         limits = self._rules(head.item)
         if isinstance(limits, str):
@@ -189,7 +201,6 @@ class Dispatcher(Generic[T]):
         decision = head.clock.decide(key, limits, now)
         if isinstance(decision, Start):
             return self._begin(key, head, limits, now)
-        self._call(head.address)  # it may have been called up in place of another
         if now >= head.deadline or head.deadline < decision.at < FOREVER:
             return Defer(self._pop(key), "host", decision.at)
         self._set_timer(key, min(decision.at, head.deadline))
@@ -198,7 +209,6 @@ class Dispatcher(Generic[T]):
     def _begin(self, key: str, head: Waiting[T], limits: Limits, now: float) -> Step[T] | None:
         """Its host may be asked: so may its address, or it waits for a request there to end."""
         if self._addresses.enter(head.address):
-            self._call(head.address)
             return Begin(self._pop(key), head.clock.start(key, limits, now))
         if now >= head.deadline:
             return Defer(self._pop(key), "address", now + CROWDED)
@@ -209,7 +219,8 @@ class Dispatcher(Generic[T]):
     def _call(self, address: str) -> None:
         """Look at the next host that waits for room at an address, if there is some."""
         while self._addresses.room(address) and (key := self._addresses.next(address)):
-            if key in self._queues:
+            if key in self._queues and key not in self._called:
+                self._called[key] = address
                 self.look_at(key)
                 return
 

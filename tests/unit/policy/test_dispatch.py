@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.policy.dispatch import CROWDED, Begin, Defer, Dispatcher, Waiting
@@ -231,6 +231,7 @@ def test_hosts_that_are_gone_are_passed_over():
     assert bench.begun() == ["d/1"]
 
 
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), max_size=40), st.integers(1, 3), st.randoms())
 def test_the_cap_is_kept_and_everybody_has_a_turn(orders, most, chance):
     bench = Bench(per_address=most)
