@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from agents.holdings import Holding, Holdings
 from agents.io.http import Exchange, HttpClient, now
-from agents.jobs import Job, Key, Recent, WallClock, for_order, key_of, pause, request_of
+from agents.jobs import Job, Key, Recent, WallClock, check_order, for_order, key_of, pause, request_of
 from agents.meter import Meter
 from agents.outbox import Outbox
 from agents.results import Results
@@ -25,7 +25,6 @@ from streams.messages import FetchOrder, FetchOutcome
 from streams.policy.dispatch import Begin, Dispatcher, Waiting
 from streams.policy.limits import RuleBook
 from streams.policy.politeness import FOREVER, Limits
-from streams.policy.urls import parse
 from streams.topics import FETCHES, INBOX, PAGES, Topic
 
 if TYPE_CHECKING:
@@ -177,20 +176,13 @@ class FetcherStage:
     async def _read(self, batch: Batch, record: ConsumerRecord) -> FetchOrder | None:
         try:
             order = decode(FetchOrder, record.value)
-            self._check_order(order)
+            check_order(order, self._delivery.partitions(INBOX))
             return order
         except NewerSchemaError as error:
             self._delivery.fatal(error)
         except MessageError as error:
             await self._delivery.unreadable(batch, record, error.reason)
             return None
-
-    def _check_order(self, order: FetchOrder) -> None:
-        """A foreign order whose request or outcome could go nowhere: `MessageError`."""
-        if not 0 <= order.shard < self._delivery.partitions(INBOX):
-            raise MessageError(f"there is no shard {order.shard}")
-        if parse(order.url) != order.url:
-            raise MessageError(f"not a URL as it goes on the wire: {order.url[:200]}")
 
     def _admit(self, order: FetchOrder, slot: Slot, partition: int, holding: Holding, *, old: bool) -> None:
         key = key_of(order)

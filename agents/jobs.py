@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from agents.io.http import Request, now
+from streams.errors import MessageError
 from streams.messages import FetchOutcome, FetchResult, PageHeaders, WireRequest
 from streams.policy import robots
 from streams.policy.limits import strictest, with_own
 from streams.policy.politeness import Limits
 from streams.policy.retry import FIRST_PAUSE, parse_retry_after
+from streams.policy.urls import parse
 
 if TYPE_CHECKING:
     from agents.delivery import Slot
@@ -211,6 +213,14 @@ def evidence_of(job: Job, answer: Answer) -> dict[str, str]:
     if answer.raw_headers:
         found["head"] = "\n".join(f"{name}: {value}" for name, value in answer.headers)[:HEAD]
     return found
+
+
+def check_order(order: FetchOrder, shards: int) -> None:
+    """A foreign order whose request or outcome could go nowhere: `MessageError`."""
+    if not 0 <= order.shard < shards:
+        raise MessageError(f"there is no shard {order.shard}")
+    if parse(order.url) != order.url:
+        raise MessageError(f"not a URL as it goes on the wire: {order.url[:200]}")
 
 
 def page_of(order: FetchOrder, answer: Answer, wall: WallClock) -> PageHeaders:
