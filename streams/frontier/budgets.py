@@ -61,3 +61,13 @@ def pages_of(counts: Mapping[str, CrawlCounts], crawl_id: str) -> int:
     """Pages in a report that count against a crawl's limit."""
     known = counts.get(crawl_id, NOTHING)
     return known.done + known.fetched
+
+
+def part(concurrency: int, mine: int, others: int) -> int:
+    """Orders of a crawl that a shard may have out, of `concurrency` in all shards: as its share of the open URLs.
+
+    Without coordination: shards know each other's numbers by their `progress`, which is up to a second old. At least
+    one, or a shard with few URLs would never begin; so in all at most one more for each other shard. While a crawl
+    begins, and nothing is known of the others, each may have out as many as all together later.
+    """
+    return max(1, concurrency * mine // max(1, mine + others))

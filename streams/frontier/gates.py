@@ -79,22 +79,26 @@ class Gates:
         return budgets.over_on_host(crawl, row)
 
     def holds(self, crawl_id: str) -> bool:
-        """Whether a crawl's URLs must wait: it is unknown or paused, or all pages of its limit are out already."""
+        """Whether a crawl's URLs must wait: it is unknown or paused, or as many are out as its limits let out."""
         if self._nothing_waits(crawl_id):
             return False  # its hints lead nowhere: they are to be forgotten, not to be kept until it may go on
         crawl = self._crawls.get(crawl_id)
         if crawl is None or crawl.state == "paused":
             return True
-        return crawl.limit is not None and crawl_id not in self.over and self.room(crawl_id) <= 0
+        return self.room(crawl_id) <= 0
 
     def room(self, crawl_id: str) -> float:
-        """Orders that a crawl's page limit leaves, should all that are out succeed."""
+        """Orders of a crawl that may go out now.
+
+        What its page limit leaves, should all that are out succeed, and what its concurrency leaves to this shard.
+        """
         if self._nothing_waits(crawl_id):
             return NEVER
         crawl = self._crawls[crawl_id]
-        if crawl.limit is None or crawl_id in self.over:
+        if crawl_id in self.over or (crawl.limit is None and crawl.concurrency is None):
             return NEVER
-        return crawl.limit - self._pages(crawl_id) - self._tallies[crawl_id].released
+        left = NEVER if crawl.limit is None else crawl.limit - self._pages(crawl_id)
+        return min(left, self._part(crawl)) - self._tallies[crawl_id].released
 
     def limits(self, host: str, crawl_ids: Collection[str], asks: HostAsks) -> Limits:
         """Limits in force on a host with URLs of these crawls: the strictest of their rules, and what it asks for."""
@@ -145,6 +149,13 @@ class Gates:
     def _nothing_waits(self, crawl_id: str) -> bool:
         tally = self._tallies.get(crawl_id)
         return tally is None or not tally.states[State.WAITING]
+
+    def _part(self, crawl: CrawlDefinition) -> float:
+        """Orders of a crawl that this shard may have out at a time."""
+        if crawl.concurrency is None:
+            return NEVER
+        others = self._elsewhere.get(crawl.id, budgets.NOTHING).open
+        return budgets.part(crawl.concurrency, self._tallies[crawl.id].open, others)
 
     def _pages(self, crawl_id: str) -> int:
         return self._tallies[crawl_id].pages + budgets.pages_of(self._elsewhere, crawl_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,7 +23,7 @@ class HostQueues:
 
     def __init__(self, boot: Turn, found: Iterable[tuple[str, str]]) -> None:
         self.hosts: dict[str, HostQueue] = {}
-        self.held: dict[str, dict[HostQueue, None]] = {}  # by crawl
+        self.held: dict[str, OrderedDict[HostQueue, None]] = {}  # by crawl; the one that waits the longest first
         self.agenda = Agenda()
         self.hosts_by_crawl: Counter[str] = Counter()  # hosts with queued URLs
         pairs = list(found)
@@ -92,22 +92,26 @@ class HostQueues:
     def hold(self, queue: HostQueue, crawl_id: str) -> None:
         """A crawl may not go on: its queue waits for `resume`."""
         queue.held[crawl_id] = queue.crawls.pop(crawl_id)
-        self.held.setdefault(crawl_id, {})[queue] = None
+        self.held.setdefault(crawl_id, OrderedDict())[queue] = None
 
     def free(self, queue: HostQueue, crawl_id: str) -> None:
         """An order was answered: what was held until then, because the host's budget was out, is looked at again."""
         if crawl_id in queue.held and queue not in self.held.get(crawl_id, ()):
             queue.crawls[crawl_id] = queue.held.pop(crawl_id)
 
+    def may_resume(self, gates: Gates) -> bool:
+        """Whether a crawl that was held may go on."""
+        return any(not gates.holds(crawl_id) for crawl_id in self.held)
+
     def resume(self, gates: Gates, now: int) -> None:
-        """Let crawls that were held go on: of a crawl near its page limit, not more hosts than it has pages left."""
+        """Let crawls that were held go on: not more hosts than it has orders left."""
         for crawl_id in list(self.held):
             if gates.holds(crawl_id):
                 continue
             hosts = self.held[crawl_id]
             room = gates.room(crawl_id)
             while hosts and room > 0:
-                queue, _ = hosts.popitem()
+                queue, _ = hosts.popitem(last=False)
                 room -= 1
                 if crawl_id in queue.held:
                     queue.crawls[crawl_id] = queue.held.pop(crawl_id)

@@ -78,6 +78,7 @@ class Release:
         self._closing = Closing(store, self._gates, self.released)
         self.revisits = Revisits(store, crawls, self._gates, tallies)
         self._now = 0
+        self._room_left = False
         self.queues = HostQueues(Turn(store, tallies, 0), waiting_hosts(store))
         self._guests = Guests(config.shard, epoch, crawls, self._gates, self.queues, self.released)
 
@@ -169,8 +170,8 @@ class Release:
         times = [self._due.next_at(), self._gates.next_at(), self.revisits.next_at()]
         if self.released.room() > 0:
             times.append(self.queues.agenda.next_at())
-        if self.queues.held or self.reopening.waiting:
-            times.append(self._now + LOOK_AGAIN)
+        if self.queues.held or self.reopening.waiting:  # room that is left: the hosts let go on had no use for it
+            times.append(self._now if self._room_left else self._now + LOOK_AGAIN)
         if (oldest := self.released.oldest()) is not None:
             times.append(oldest + self._config.answer_timeout * 1000 + 1)
         return min(times)
@@ -200,6 +201,7 @@ class Release:
                 continue
             steps -= 1 + self._serve(turn, queue)
             self.queues.schedule(queue, turn.now)
+        self._room_left = self.queues.may_resume(self._gates)
 
     # --- crawls that are over, rows that are due
 

@@ -85,12 +85,12 @@ def counted(reports: Iterable[Progress]) -> dict[str, CrawlCounts]:
     sums: dict[str, list[int]] = {}
     for report in reports:
         for crawl, counts in report.crawls.items():
-            known = sums.setdefault(crawl, [0, 0, 0, 0])
-            for i, number in enumerate((counts.done, counts.fetched, counts.released, counts.size)):
+            known = sums.setdefault(crawl, [0, 0, 0, 0, 0])
+            for i, number in enumerate((counts.done, counts.fetched, counts.released, counts.size, counts.open)):
                 known[i] += number
     return {
-        crawl: CrawlCounts(done=done, fetched=fetched, released=released, size=size)
-        for crawl, (done, fetched, released, size) in sums.items()
+        crawl: CrawlCounts(done=done, fetched=fetched, released=released, size=size, open=waiting)
+        for crawl, (done, fetched, released, size, waiting) in sums.items()
     }
 
 

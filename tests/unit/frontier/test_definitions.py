@@ -204,3 +204,37 @@ def test_a_definition_that_shrinks_excludes_what_waits(change, rule: str) -> Non
     rig.change(state="open", **change)
     assert rig.sleep() == []
     assert rig.shard.progress(0).crawls["c"].exclusions == {rule: 3}
+
+
+# --- concurrency of a crawl over all hosts
+
+
+def test_a_crawl_at_its_concurrency_waits_for_an_answer_and_holds_nobody_back() -> None:
+    rig = Rig(crawl("a", concurrency=3, parallelism=8), crawl("b", parallelism=8))
+    orders = given(rig, links(*pages(20), name="a"), links(*pages(4), name="b"))
+    assert Counter(order.crawl for order in orders) == {"a": 3, "b": 4}
+    first = next(order for order in orders if order.crawl == "a")
+    assert [order.crawl for order in given(rig, answer(first))] == ["a"]
+    assert rig.shard.tallies["a"].released == 3
+
+
+def test_hosts_of_a_crawl_at_its_concurrency_take_turns() -> None:
+    rig = Rig(crawl(concurrency=2, parallelism=1))
+    orders = given(rig, links(*[url for i in range(6) for url in pages(3, f"http://h{i}.example")]))
+    served = [order.host for order in orders]
+    for _ in range(8):
+        orders = [*orders[1:], *given(rig, answer(orders[0]))]
+        assert len(orders) == 2
+        served.append(orders[-1].host)
+    assert {f"h{i}.example" for i in range(6)} <= set(served)
+
+
+def test_the_concurrency_of_a_crawl_changes_while_it_runs() -> None:
+    rig = Rig(crawl(concurrency=2, parallelism=8))
+    orders = given(rig, links(*pages(30)))
+    assert len(orders) == 2
+    rig.change(concurrency=5)
+    assert len(rig.sleep()) == 3
+    rig.change(concurrency=1)
+    assert given(rig, answer(orders[0]), answer(orders[1])) == []
+    assert rig.shard.tallies["c"].released == 3

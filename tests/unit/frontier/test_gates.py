@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from streams.frontier.budgets import part
 from streams.frontier.gates import Gates, HostAsks
 from streams.frontier.rows import State
 from streams.frontier.tally import Tallies
@@ -17,13 +18,15 @@ NOW = 1_000_000
 
 
 def gates(crawls: dict[str, Any], **numbers: int) -> Gates:
-    """Numbers: URLs by state, `released`, `size`, and `elsewhere` and `size_elsewhere` of other shards."""
+    """Numbers: URLs by state, `released`, `size`; of other shards `elsewhere`, `size_elsewhere`, `open_elsewhere`."""
     tallies = Tallies()
     for name, number in {"waiting": 1, **numbers}.items():
         if name.upper() in State.__members__:
             tallies["c"].states[State[name.upper()]] = number
     tallies["c"].released, tallies["c"].size = numbers.get("released", 0), numbers.get("size", 0)
-    others = CrawlCounts(done=numbers.get("elsewhere", 0), size=numbers.get("size_elsewhere", 0))
+    others = CrawlCounts(
+        done=numbers.get("elsewhere", 0), size=numbers.get("size_elsewhere", 0), open=numbers.get("open_elsewhere", 0)
+    )
     found = Gates(crawls, tallies)
     found.look(NOW, {"c": others, "other": CrawlCounts(done=99, size=9999)})
     return found
@@ -67,11 +70,29 @@ def test_which_crawls_are_over(fields, numbers, over: str) -> None:
         ({"limit": 5}, {"done": 2, "elsewhere": 2, "released": 1}, True, 0),
         ({"limit": 5}, {"done": 5}, False, float("inf")),  # over: nothing is held any more
         ({"state": "ended"}, {}, False, float("inf")),
+        ({"concurrency": 3}, {"released": 2}, False, 1),
+        ({"concurrency": 3}, {"released": 3}, True, 0),
+        ({"concurrency": 3}, {"released": 9}, True, -6),  # it was lowered while they were out
+        ({"concurrency": 3, "limit": 5}, {"done": 3, "released": 1}, False, 1),
+        ({"concurrency": 3, "limit": 9}, {"done": 3, "released": 1}, False, 2),
+        ({"concurrency": 8}, {"waiting": 10, "open_elsewhere": 30, "released": 1}, False, 1),
+        ({"concurrency": 8}, {"waiting": 5, "fetched": 5, "open_elsewhere": 30, "released": 2}, True, 0),
+        ({"concurrency": 8}, {"open_elsewhere": 1000}, False, 1),
+        ({"concurrency": 3, "state": "ended"}, {"released": 3}, False, float("inf")),
     ],
 )
 def test_which_crawls_must_wait(fields, numbers, holds: bool, room: float) -> None:
     found = gates({"c": crawl(**fields)}, **numbers)
     assert (found.holds("c"), found.room("c")) == (holds, room)
+
+
+@pytest.mark.parametrize("opens", [(1, 1, 1, 1), (0, 7, 900, 3), (5, 5), (10, 10, 10), (1000, 1)])
+@pytest.mark.parametrize("concurrency", [1, 2, 7, 64])
+def test_the_parts_of_a_concurrency_add_up(concurrency: int, opens: tuple[int, ...]) -> None:
+    parts = [part(concurrency, mine, sum(opens) - mine) for mine in opens if mine]
+    assert min(parts) >= 1
+    assert sum(parts) <= concurrency + len(parts) - 1
+    assert sum(parts) > concurrency - len(parts)
 
 
 @pytest.mark.parametrize(
