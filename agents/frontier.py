@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from agents.effects import send_effects
+from agents.sizes import StoreMeter
 from streams import messages as m
 from streams.codecs import decode_inbox, encode
 from streams.errors import MessageError, NewerSchemaError, OwnershipLost
@@ -73,6 +74,7 @@ class FrontierStage:
         )  # fmt: skip
         delivery.app.tables.add(self._table)
         self._meter = Meter(delivery.metrics.frontier, self.shards, self._clock)
+        self._sizes = StoreMeter(delivery.metrics.frontier, self._table.sizes)
         self.started.set()
 
     async def assigned(self, partitions: frozenset[tuple[str, int]]) -> None:
@@ -340,6 +342,8 @@ class Meter:
         self._counts: list[Census] = []
         self._counted = 0  # when, ms
         metrics.unanswered.set_function(lambda: sum(shard.unanswered() for shard in shards().values()))
+        metrics.hosts_in_memory.set_function(lambda: sum(census.held for census in self._census()))
+        metrics.queues.set_function(lambda: sum(census.queues for census in self._census()))
         metrics.known_hosts.set_function(lambda: sum(census.known for census in self._census()))
         metrics.runnable_hosts.set_function(lambda: sum(census.runnable for census in self._census()))
         metrics.broken_hosts.set_function(lambda: sum(census.broken for census in self._census()))

@@ -108,6 +108,20 @@ class FrontierMetrics:
         self.runnable_hosts = Gauge("fyke_frontier_runnable_hosts", "Hosts that may be visited now",
                                     registry=registry)  # fmt: skip
         self.known_hosts = Gauge("fyke_frontier_known_hosts", "Hosts with waiting URLs", registry=registry)
+        self.hosts_in_memory = Gauge("fyke_frontier_hosts_in_memory", "Hosts a worker holds in memory",
+                                     registry=registry)  # fmt: skip
+        self.queues = Gauge("fyke_frontier_queues", "Queues with waiting URLs: one for each crawl on each host",
+                            registry=registry)  # fmt: skip
+        self.store_bytes = Gauge("fyke_frontier_store_bytes", "Files of the worker's stores on disk",
+                                 registry=registry)  # fmt: skip
+        self.store_rows = Gauge("fyke_frontier_store_rows",
+                                "Keys in the worker's stores, as RocksDB estimates them: URLs, hosts, index",
+                                registry=registry)  # fmt: skip
+        self.store_memory = Gauge("fyke_frontier_store_memory_bytes",
+                                  "Memory of the worker's stores: memtables, cache, tables (outside of the cache)",
+                                  ("part",), registry=registry)  # fmt: skip
+        self.store_behind = Gauge("fyke_frontier_store_compaction_bytes", "Bytes that compaction has yet to rewrite",
+                                  registry=registry)  # fmt: skip
         self.broken_hosts = Gauge("fyke_frontier_broken_hosts", "Hosts whose breaker is open", registry=registry)
         self.oldest_waiting = Gauge("fyke_frontier_oldest_waiting_seconds",
                                     "Since a host may be visited that got no order yet", registry=registry)  # fmt: skip

@@ -144,3 +144,16 @@ def config(as_json: bool, **options: Any) -> None:
     for dotted, value, source, var in rows:
         text = value if isinstance(value, str) else json.dumps(value)
         click.echo(f"{dotted:<28} {text:<28} {source if source != 'default' else f'default ({var})'}")
+    click.echo("\n" + _repeats(values["frontier"], values["kafka"]["partitions"]))
+
+
+def _repeats(frontier: dict[str, Any], shards: int) -> str:
+    """What the cap on orders means after a crash."""
+    most, seconds = frontier["unparsed_limit"], f"{frontier['release_seconds']:g} s"
+    floor = min(frontier["release_floor"], most)
+    return (
+        f"A crash repeats at most the fetches that were out: of each shard {floor:,} (frontier.release_floor) or, if\n"
+        f"that is more, what it gets answered in {seconds} (frontier.release_seconds), never more than {most:,}\n"
+        f"(frontier.unparsed_limit). In all {shards} shards: {floor * shards:,} or what the crawl fetches in {seconds}, "
+        f"never more\nthan {most * shards:,}."
+    )

@@ -218,8 +218,14 @@ class HostQueue:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """Hosts in memory at a moment. `late`: ms that the first runnable host has been waiting for an order."""
+    """Hosts in memory at a moment: `held` all of them, `known` those with something to do.
 
+    `queues`: with waiting URLs, one for each crawl on each host. `late`: ms that the first runnable host has been
+    waiting for an order.
+    """
+
+    held: int
+    queues: int
     known: int
     runnable: int
     broken: int

@@ -136,4 +136,5 @@ class HostQueues:
         """Numbers of hosts. Looks at all of them: for metrics, not for turns."""
         broken = sum(1 for queue in self.hosts.values() if phase(queue.row.breaker, now) == "open")
         known = sum(1 for queue in self.hosts.values() if not queue.empty)
-        return Census(known, self.agenda.due(now), broken, max(0.0, now - self.agenda.next_at()))
+        late = max(0.0, now - self.agenda.next_at())
+        return Census(len(self.hosts), self.hosts_by_crawl.total(), known, self.agenda.due(now), broken, late)

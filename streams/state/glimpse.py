@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -35,6 +35,18 @@ class Glimpse:
 
     rows: dict[bytes, bytes | None]
     store: Store | None
+
+
+def stores(state: Path, table: str, indexer: Indexer) -> Iterator[Store]:
+    """All stores of a table below a state folder, by their paths: each is open, read-only, while it is looked at.
+
+    One that cannot be opened now, since its owner is changing its files, is left out.
+    """
+    for path in sorted(state.glob(STORES.format(table=table, partition="*"))):
+        store = _open(path, indexer)
+        if store is not None:
+            with closing(store):
+                yield store
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ from streams.state.fencing import Accept, fence
 from streams.state.ledger import Item, Ledger
 from streams.state.partitions import Partitions, by_partition
 from streams.state.shelf import Shelf
-from streams.state.store import Indexer, Store
+from streams.state.store import Indexer, Sizes, Store
 from streams.topics import CHANGELOG
 
 __all__ = ["Indexer", "RowTable", "Store"]
@@ -74,6 +74,10 @@ class RowTable(Table[bytes, bytes]):
     def store(self, partition: int) -> Store:
         """The partition's store. Raises `OwnershipLost` if it is not here."""
         return self._partitions.ledger(partition).store
+
+    def sizes(self) -> list[Sizes]:
+        """What each store that is open here takes now; for metrics."""
+        return [ledger.store.sizes() for ledger in self._partitions.open_ledgers()]
 
     def epoch(self, partition: int) -> int:
         """The epoch claimed for the partition. Raises `OwnershipLost` if there is none."""

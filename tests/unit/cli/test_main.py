@@ -151,3 +151,23 @@ def test_help_and_schemas_load_neither_faust_nor_kafka():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({}, ("each shard 256 (", "answered in 10 s", "In all 4 shards: 1,024 or", "never more than 40,000.")),
+        (
+            {"FYKE_FRONTIER_RELEASE_FLOOR": "20000", "FYKE_KAFKA_PARTITIONS": "48"},
+            ("each shard 10,000 (", "In all 48 shards: 480,000 or"),
+        ),
+        ({"FYKE_FRONTIER_RELEASE_SECONDS": "2.5"}, ("fetches in 2.5 s",)),
+    ],
+)
+def test_config_says_what_a_crash_repeats(monkeypatch, tmp_path, variables, said) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    output = " ".join(CliRunner().invoke(cli, ["config"]).output.split())
+    for words in said:
+        assert words in output
