@@ -154,6 +154,6 @@ def _repeats(frontier: dict[str, Any], shards: int) -> str:
     return (
         f"A crash repeats at most the fetches that were out: of each shard {floor:,} (frontier.release_floor) or, if\n"
         f"that is more, what it gets answered in {seconds} (frontier.release_seconds), never more than {most:,}\n"
-        f"(frontier.unparsed_limit). In all {shards} shards: {floor * shards:,} or what the crawl fetches in {seconds}, "
+        f"(frontier.unparsed_limit). In all {shards} shards: {floor * shards:,} or what is fetched in {seconds}, "
         f"never more\nthan {most * shards:,}."
     )

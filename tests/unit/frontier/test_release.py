@@ -69,6 +69,16 @@ def test_no_more_is_out_than_the_cap_and_the_shard_sleeps() -> None:
     assert len(done(rig, orders[0])) == 1
 
 
+def test_nothing_is_released_while_too_many_pages_wait_for_the_parser() -> None:
+    rig = Rig(crawl(parallelism=100), unparsed_limit=3)
+    orders = given(rig, links(*pages(9)))
+    assert len(orders) == 3
+    assert given(rig, *(answer(order) for order in orders)) == []
+    rig.load()
+    assert rig.turn() == []  # nor by the next owner: they are counted from rows
+    assert len(given(rig, parsed(orders[0]), parsed(orders[1]))) == 2
+
+
 def test_unanswered_orders_go_out_again() -> None:
     rig = Rig(crawl(), answer_timeout=60.0)
     orders = given(rig, links(*pages(3)))

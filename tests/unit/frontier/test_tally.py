@@ -38,8 +38,8 @@ def test_what_shards_count_together() -> None:
     reports = [Progress(shard=n, epoch=1, position=0, at=0, crawls=crawls)
                for n, crawls in enumerate(({"a": one}, {"a": one, "b": one}, {}))]  # fmt: skip
     assert counted(reports) == {
-        "a": CrawlCounts(done=2, fetched=4, released=6, size=8),
-        "b": CrawlCounts(done=1, fetched=2, released=3, size=4),
+        "a": CrawlCounts(done=2, fetched=4, released=6, size=8, open=18),
+        "b": CrawlCounts(done=1, fetched=2, released=3, size=4, open=9),
     }
 
 
