@@ -161,7 +161,7 @@ def test_help_and_schemas_load_neither_faust_nor_kafka():
             {"FYKE_FRONTIER_RELEASE_FLOOR": "20000", "FYKE_KAFKA_PARTITIONS": "48"},
             ("each shard 10,000 (", "In all 48 shards: 480,000 or"),
         ),
-        ({"FYKE_FRONTIER_RELEASE_SECONDS": "2.5"}, ("fetches in 2.5 s",)),
+        ({"FYKE_FRONTIER_RELEASE_SECONDS": "2.5"}, ("is fetched in 2.5 s",)),
     ],
 )
 def test_config_says_what_a_crash_repeats(monkeypatch, tmp_path, variables, said) -> None:
