@@ -17,7 +17,7 @@ from streams.frontier.rows import URL_KEY, State, UrlRow, decode_url_row
 from tests.simulation.ring.engine import FOREVER, Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from streams.frontier.shard import Shard
     from streams.frontier.turn import Turn
@@ -100,8 +100,12 @@ class Judge:
 
     # ---- what is accepted, and the end
 
-    def defined(self, definition: CrawlDefinition, missing: Iterable[bytes]) -> None:
-        """A definition was appended to `crawls`. `missing`: what a crawl must have reached and has no row."""
+    def defined(self, definition: CrawlDefinition, reached: Collection[bytes], *, late: bool) -> None:
+        """A definition was appended to `crawls`. `reached`: what a crawl that ends must have reached.
+
+        `late`: seeds came after its seal. One that comes between the last look and the announcement is excluded after
+        it, and so is what it leads to; what was reached without it must have ended all the same.
+        """
         known = self.definitions.get(definition.id)
         if known is not None and definition.version <= known.version:
             return
@@ -111,9 +115,13 @@ class Judge:
         if definition.id in self.ended:
             raise self.broken("ended once", f"crawl {definition.id} ended twice")
         self.ended[definition.id] = self._engine.time
-        if self.open[definition.id]:
-            raise self.broken("end is true", f"crawl {definition.id} ended with {self.open[definition.id]} URLs open")
-        if lost := [key for key in missing if key not in self.urls]:
+        open_ones = self.open[definition.id]
+        if late:
+            rows = (self.urls.get(key) for key in reached)
+            open_ones = sum(1 for row in rows if row is not None and row.open and row.visit == 1)
+        if open_ones:
+            raise self.broken("end is true", f"crawl {definition.id} ended with {open_ones} URLs open")
+        if lost := [key for key in reached if key not in self.urls]:
             raise self.broken("end is true", f"crawl {definition.id} ended without {len(lost)} URLs it must reach")
 
     def arrived(self, message: m.Inbox | bytes) -> None:

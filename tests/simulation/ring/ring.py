@@ -166,7 +166,8 @@ class Ring:
     def define(self, key: bytes, value: bytes) -> int:
         """Append a definition."""
         definition = msgspec.json.decode(value, type=CrawlDefinition)
-        self.judge.defined(definition, self._required(definition) if definition.state == "ended" else ())
+        reached = self._required(definition) if definition.state == "ended" else ()
+        self.judge.defined(definition, reached, late=bool(self.late.get(definition.id)))
         return self.broker.append(CRAWLS.name, 0, (key, value))
 
     def candidate(self, seed: m.Seed, offset: int) -> m.Candidate:
@@ -346,7 +347,8 @@ class Ring:
             raise self.judge.broken("nothing is lost", f"{crawl.id} never met {sorted(lost)[:3]}")
         for url, row in rows.items():
             state = row.state.name.lower()
-            if state not in may[url] and not (row.outcome == "ended" and url not in must):
+            shut_out = row.outcome == "ended" and late and (url not in must or row.visit > 1)
+            if state not in may[url] and not shut_out:
                 raise self.judge.broken(
                     "the right end", f"{url} of {crawl.id} is {state} ({row.outcome}), not {set(may[url])}"
                 )
