@@ -75,7 +75,9 @@ NAMES: dict[str, tuple[tuple[str, str], ...]] = {
     "late-page": ((SCHEDULES, "test_late_page"),),
     "seed-in-flight": ((NAMED, "test_seed_in_flight"),),
     "silent-shard": ((END, "test_a_silent_shard_is_not_zero"), (NAMED, "test_silent_shard")),
-    "owner-change-between-rounds": ((END, "test_owner_change_between_rounds"),),
+    "owner-change-between-rounds": (
+        (END, "test_owner_change_between_rounds"), (NAMED, "test_progress_without_epoch_ends_too_early"),
+    ),
     "nothing-new-but-time": ((SCHEDULES, "test_nothing_new_but_time"),),
     "dead-hosts": ((SCHEDULES, "test_dead_hosts"),),
     "marker-at-tail": (

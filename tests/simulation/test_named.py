@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from streams.topics import INBOX, URLS
+from streams.frontier.end import EndWatch
+from streams.messages import Seed
+from streams.topics import INBOX, URLS, shard_of
 from tests.simulation.named import NAMES
 from tests.simulation.ring.fetcher import FetcherWorker
 from tests.simulation.ring.frontier import FrontierWorker
+from tests.simulation.ring.judge import Broken
 from tests.simulation.ring.parser import ExporterWorker
 from tests.simulation.ring.plan import Plan
 from tests.simulation.ring.ring import BUILD, HOUR, Ring
-from tests.simulation.ring.web import Web
+from tests.simulation.ring.stage import Build
+from tests.simulation.ring.web import Answer, Page, Web
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(4)
@@ -154,6 +159,53 @@ def test_export_behind(seed: int) -> None:
     ring = play(Plan(seed, 2, 10, 2, 1, 1, ()), on_the_wire,
                 lambda ring: ring.pause(ring.workers(ExporterWorker)[0], 90.0))  # fmt: skip
     assert ring.folder.lines
+
+
+def nobody(_epoch: int) -> int:
+    """No owner can be told from another."""
+    return 0
+
+
+def between_rounds(build: Build) -> None:
+    """The owner of one shard dies between the two rounds, while who announces the end is stopped.
+
+    The new owner's counter comes to where the old one's was, by a late seed whose link nobody has read yet.
+    """
+    late, more = "http://h1.example/late", "http://h0.example/more"
+    watches: list[EndWatch] = []
+
+    def watch(crawl: str, shards: int) -> EndWatch:
+        watches.append(EndWatch(crawl, shards))
+        return watches[-1]
+
+    for seed in range(40):
+        watches.clear()
+        ring = Ring(Plan(seed, 2, 2, 2, 1, 2, ("narrow",)), replace(build, watch=watch))
+        ring.web.pages |= {late: Page(Answer(links=(more,))), more: Page(Answer())}
+        with ring.time():
+            while ring.advance() and not any(each._first and each._ends for each in watches):
+                pass
+            owners = [ring.groups[0].assignment[INBOX.name, shard] for shard in range(2)]
+            announcer, dying = owners[shard_of("c0", 2)], owners[shard_of("h1.example", 2)]
+            if announcer is not dying and not ring.judge.ended:
+                assert isinstance(announcer, FrontierWorker)
+                assert isinstance(dying, FrontierWorker)
+                ring.pause(announcer, 15.0)
+                ring.kill(dying)
+                ring.judge.trouble()
+                for _ in range(2):  # as many as there were of the first page
+                    ring.late["c0"].append(late)
+                    ring.broker.append(URLS.name, 0, Seed(url=late, crawl="c0"))
+            ring.run()
+
+
+def test_owner_change_between_rounds() -> None:
+    between_rounds(BUILD)
+
+
+def test_progress_without_epoch_ends_too_early() -> None:
+    with pytest.raises(Broken, match=r"nothing is lost|end is true"):
+        between_rounds(replace(BUILD, epoch=nobody))
 
 
 # ---- the table

@@ -30,11 +30,6 @@ class ReleasedIsEnough(WireClock):
         return START
 
 
-def nobody(_epoch: int) -> int:
-    """No owner can be told from another."""
-    return 0
-
-
 @dataclass(frozen=True)
 class Mutant:
     """A build, the kind of schedules in which its mistake matters, and how many of them may pass unharmed."""
@@ -46,16 +41,14 @@ class Mutant:
     faults: int = 12
     hosts: int = 3
     urls: int = 16
-    late: bool = False  # the faults strike about the time of the end
 
     def plan(self, seed: int) -> Plan:
         """A schedule for it."""
         plan = Plan(seed, self.hosts, self.urls, min(self.hosts, 2), 1, 2, self.quirks)
         if not self.kinds:
             return plan
-        events = run(plan).events if self.late else EVENTS * self.urls
-        first = events * 6 // 10 if self.late else 0
-        faults = draw_faults(random.Random(f"mutant {seed}"), self.faults, range(first, events), self.kinds)
+        events = range(EVENTS * self.urls)
+        faults = draw_faults(random.Random(f"mutant {seed}"), self.faults, events, self.kinds)
         return replace(plan, faults=faults)
 
 
@@ -67,9 +60,6 @@ MUTANTS: dict[str, Mutant] = {
     "gap counted from release": Mutant(Build(clock=ReleasedIsEnough), ("delays", "slow"), (), 20),
     "host state not persisted": Mutant(Build(forgets=HOST_KEY), ("busy",), ("kill", "rebalance"), 60),
     "end after one round": Mutant(Build(watch=OneRound), ("narrow",), (), 60),
-    "progress without epoch": Mutant(
-        Build(epoch=nobody), ("narrow",), ("seed", "kill", "pause"), 1500, faults=5, hosts=2, urls=3, late=True
-    ),
     "no fencing": Mutant(Build(accept=no_fence), (), ("pause", "rebalance"), 100),
     "LRU filled before delivery": Mutant(
         Build(parser=("delivered", "packs", "records", "outcomes", "ack")), (), ("rebalance",), 60
