@@ -205,7 +205,8 @@ class Judge:
             window = parallelism + int(1.0 / delay) + 1 if delay else parallelism * 4
             if sum(queue.out.values()) > window:
                 raise self.broken("window", f"{order.host}: {sum(queue.out.values())} orders out, window {window}")
-            if turn.now < told[order.host] and not self.jumped:
+            owner = shard.epoch == self._epochs[shard.config.shard]  # a former one cannot know
+            if owner and turn.now < told[order.host] and not self.jumped:
                 raise self.broken(
                     "host is left alone", f"an order for {order.url} {told[order.host] - turn.now} ms early"
                 )

@@ -312,7 +312,7 @@ class Ring:
 
     def _operate(self) -> bool:
         """Nothing happens any more. While URLs are open time passes all the same, as long as a page is kept."""
-        if self._hours >= 30 or not sum(self.judge.open.values()):
+        if self._hours >= 30 * (1 + len(self.plan.faults)) or not sum(self.judge.open.values()):
             return False
         self._hours += 1
         self.engine.time += 3600.0
