@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from streams import messages as m
 from streams.codecs import encode, encode_forgotten
 from streams.policy.urls import PolitenessMode, politeness_key
-from streams.topics import FAILURES, INBOX, PAGES, RECORDS, page_partition, shard_of
+from streams.topics import FAILURES, FETCHES, INBOX, PAGES, RECORDS, page_partition, shard_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agents.delivery import Delivery
     from streams.frontier.turn import Turn
 
@@ -45,3 +47,13 @@ async def _tell(word: m.Forgotten, delivery: Delivery) -> list[Any]:
         await delivery.send(topic, None, key=key, partition=partition, headers=headers)
         for topic, partition in places.items()
     ]
+
+
+async def send_orders(orders: Iterable[m.FetchOrder], delivery: Delivery) -> None:
+    """Send what may be fetched now, and wait until it is durable."""
+    partitions = delivery.partitions(FETCHES)
+    by_partition: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
+    for order in orders:
+        items = by_partition.setdefault(shard_of(order.host, partitions), [])
+        items.append((order.host.encode(), encode(order)))
+    await asyncio.gather(*(delivery.send_all(FETCHES, number, items) for number, items in by_partition.items()))

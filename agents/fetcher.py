@@ -233,17 +233,13 @@ class FetcherStage:
 
     # ---- the wire
 
-    def _confirmed(self) -> bool:
-        """Whether the group's coordinator surely still counts us as the owner."""
-        return now() - self._delivery.confirmed_at() < self._settings.kafka.session_timeout
-
     def _permit(self, job: Job) -> bool:
         """Whether a request of `job` may go out, asked last right before it is sent."""
         return (
             self._owned.is_set()
             and not self._draining
             and self._holdings.get(job.partition) is job.holding
-            and self._confirmed()
+            and self._delivery.confirmed()
             and job.holding.clock.held_until(job.order.host) <= now()  # it may have asked for that while we connected
         )
 
@@ -255,7 +251,7 @@ class FetcherStage:
     def _pump(self) -> None:
         """Start what may start now, give back what cannot soon, and come again when time will help."""
         self._pump_soon = None
-        if self._draining or not self._owned.is_set() or not len(self._dispatcher) or not self._confirmed():
+        if self._draining or not self._owned.is_set() or not len(self._dispatcher) or not self._delivery.confirmed():
             return  # the assignment, or `_watch`, looks again
         try:
             self._step()
@@ -265,12 +261,27 @@ class FetcherStage:
     def _step(self) -> None:
         for step in self._dispatcher.steps(now(), self._settings.fetch.concurrency - self._open):
             if isinstance(step, Begin):
-                self._open += 1
-                step.item.on_wire = True
-                step.item.task = asyncio.create_task(self._run(step.item, step.ticket), name="fetch")
+                self._begin(step.item, step.ticket)
             else:
                 self._give_back(step.item, step.reason, now() + REASK if step.reason in _REASKED else step.until)
         self._set_timer(self._dispatcher.wake_at())
+
+    def _begin(self, job: Job, ticket: int) -> None:
+        self._open += 1
+        job.tickets.add(ticket)
+        job.task = asyncio.create_task(self._run(job, ticket), name="fetch")
+        # A task that is cancelled before its first step runs nothing of its own, no `finally` either.
+        job.task.add_done_callback(lambda _: self._off_wire(job, ticket))
+
+    def _off_wire(self, job: Job, ticket: int) -> None:
+        """A request has ended: its host and its place are free. Said again, it changes nothing."""
+        if ticket not in job.tickets:
+            return
+        job.tickets.remove(ticket)
+        job.holding.clock.end(ticket, now())
+        self._open -= 1
+        self._dispatcher.ended(job.order.host, job.address)
+        self._look()
 
     def _set_timer(self, mark: float) -> None:
         """Pump at `mark`, unless a timer will do so earlier anyway."""
@@ -289,11 +300,11 @@ class FetcherStage:
     def _watch(self) -> None:
         """An owner that is not confirmed ends its requests: another one may be about to start its own."""
         self._watch_timer = self._loop.call_later(LOOK, self._watch)
-        if self._confirmed():
+        if self._delivery.confirmed():
             self._look()
             return
         for job in list(self._jobs.values()):
-            if job.on_wire:
+            if job.tickets:
                 self._abort(job)
                 self._next(job)
 
@@ -305,7 +316,7 @@ class FetcherStage:
             if answer is None and (until := job.holding.clock.held_until(job.order.host)) > now():
                 self._give_back(job, "host", until)
                 return
-            if answer is None or self._broke(job, answer, exchange):
+            if answer is None or job.broke(answer, exchange):
                 self._next(job)
                 return
             outcome = await self._results.conclude(job, answer)
@@ -321,21 +332,16 @@ class FetcherStage:
     async def _request(self, job: Job, ticket: int, exchange: Exchange) -> Answer | None:
         """The wire part; None: permission ended before anything was sent."""
         answer = None
-        clock = job.holding.clock
         if not job.requests:
             self._meter.started(now() - job.taken)
         try:
             answer = await self._client.fetch(request_of(job, self._settings.fetch.max_body, self._most), exchange)
             if answer is not None and (seconds := pause(answer, self._wall.ms(answer.end))):
-                clock.hold(job.order.host, answer.end + seconds)
+                job.holding.clock.hold(job.order.host, answer.end + seconds)
             return answer
         finally:
             job.note(exchange, answer, self._wall, self._fetcher)
-            job.on_wire = False
-            clock.end(ticket, now())
-            self._open -= 1
-            self._dispatcher.ended(job.order.host, job.address)
-            self._look()
+            self._off_wire(job, ticket)
 
     def _sent(self, job: Job, ticket: int, at: float) -> None:
         clock = job.holding.clock
@@ -345,13 +351,6 @@ class FetcherStage:
             self._loop.call_soon(lambda: clock.written(ticket, now()))
             self._dispatcher.look_at(job.order.host)
             self._look()
-
-    def _broke(self, job: Job, answer: Answer, exchange: Exchange) -> bool:
-        """A kept-alive connection that the server closed just when we used it says nothing: ask once more, in turn."""
-        if answer.failure != "connection" or not exchange.reused or job.repeated:
-            return False
-        job.kind, job.repeated = "retry", True
-        return True
 
     # ---- the end of a job
 

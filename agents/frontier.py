@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from agents.effects import send_effects
+from agents.effects import send_effects, send_orders
 from agents.sizes import StoreMeter
 from streams import messages as m
 from streams.codecs import decode_inbox, encode
@@ -26,7 +26,7 @@ from streams.frontier.release import ShardConfig
 from streams.frontier.shard import Shard
 from streams.policy.urls import parse, politeness_key
 from streams.state.table import RowTable
-from streams.topics import FETCHES, INBOX, PROGRESS, ROWS, Topic, shard_of
+from streams.topics import INBOX, PROGRESS, ROWS, Topic, shard_of
 
 if TYPE_CHECKING:
     from agents.broadcast import Broadcast
@@ -293,12 +293,9 @@ class Actor:
         if rows := turn.rows():
             await self.table.put_many(self.config.shard, rows)
         if turn.orders:
-            partitions = self.delivery.partitions(FETCHES)
-            by_partition: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
-            for order in turn.orders:
-                items = by_partition.setdefault(shard_of(order.host, partitions), [])
-                items.append((order.host.encode(), encode(order)))
-            await asyncio.gather(*(self.delivery.send_all(FETCHES, p, items) for p, items in by_partition.items()))
+            if not self.delivery.confirmed():  # rows are checked where they are written; this turn may have had none
+                raise OwnershipLost("the group has not confirmed this worker lately")
+            await send_orders(turn.orders, self.delivery)
 
     async def _sleep(self, shard: Shard) -> None:
         """Until a message comes or something waits no longer."""

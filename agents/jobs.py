@@ -68,8 +68,8 @@ class Job:
 
     `url` and `kind`: of its next request on the wire. `address`: where it goes, if that is capped. `limits`: under
     which it starts. `values`: of its rule in `definition`, the newest that was known when it was last looked at.
-    `repeated`: its one repetition after a broken kept-alive connection is used up. `on_wire`: its request has not
-    ended.
+    `repeated`: its one repetition after a broken kept-alive connection is used up. `tickets`: its requests that
+    have not ended, as its host's clock calls them: one, or for a moment two while an aborted one ends.
     """
 
     order: FetchOrder
@@ -86,7 +86,7 @@ class Job:
     address: str = ""
     hops: int = 0
     repeated: bool = False
-    on_wire: bool = False
+    tickets: set[int] = field(default_factory=set)
     requests: list[WireRequest] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
 
@@ -108,6 +108,13 @@ class Job:
             if definition.version > order.rules and not self.requests:
                 self.order = renewed(order, self.values)
         self.limits = replace(own, jitter=random.random())  # noqa: S311 - spreads requests, guards nothing
+
+    def broke(self, answer: Answer, exchange: Exchange) -> bool:
+        """A kept-alive connection that the server closed just when we used it says nothing: ask once more, in turn."""
+        if answer.failure != "connection" or not exchange.reused or self.repeated:
+            return False
+        self.kind, self.repeated = "retry", True
+        return True
 
     def note(self, exchange: Exchange, answer: Answer | None, wall: WallClock, fetcher: str) -> None:
         """Add a request that went out on the wire to what the outcome reports; `answer` None: it was aborted."""

@@ -176,12 +176,13 @@ class Delivery:
         """Log and end the process: a programming error, or a delivery that failed for good."""
         die(error)
 
-    def confirmed_at(self) -> float:
-        """CLOCK_BOOTTIME at the send of the last heartbeat (or join) the group's coordinator accepted; 0.0: none yet.
+    def confirmed(self) -> bool:
+        """Whether the group's coordinator surely still counts us as the owner: if not, another one may be at work.
 
-        Older than the session time-out: another worker may own the partitions by now.
+        By CLOCK_BOOTTIME, from the send of the last heartbeat (or join) that it accepted.
         """
-        return self.app.confirmed_at()
+        silent = time.clock_gettime(time.CLOCK_BOOTTIME) - self.app.confirmed_at()
+        return silent < self.settings.kafka.session_timeout
 
     def _count(self, topic: Topic, number: int, size: int) -> None:
         counts = self._sent.get(topic.name)  # by name: a dataclass is hashed field by field

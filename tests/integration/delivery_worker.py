@@ -45,7 +45,7 @@ class Relay:
 
     async def _tell(self) -> None:
         while True:
-            log.info("CONFIRMED %.1f", time.clock_gettime(time.CLOCK_BOOTTIME) - self._delivery.confirmed_at())
+            log.info("CONFIRMED %.1f", time.clock_gettime(time.CLOCK_BOOTTIME) - self._delivery.app.confirmed_at())
             await asyncio.sleep(0.2)
 
     async def assigned(self, partitions: frozenset[Shard]) -> None:

@@ -252,9 +252,9 @@ async def test_what_cannot_be_read_becomes_a_failure(broker: TestBroker, admin: 
 
 async def test_heartbeats_confirm_the_ownership(broker: TestBroker, admin: Admin) -> None:
     async with running(Recorder(), settings_of(broker)) as runner:
-        joined = runner.delivery.confirmed_at()
+        joined = runner.app.confirmed_at()
         assert time.clock_gettime(time.CLOCK_BOOTTIME) - joined < 5
-        await until(lambda: runner.delivery.confirmed_at() > joined, 3)
+        await until(lambda: runner.app.confirmed_at() > joined, 3)
 
 
 async def test_two_topics_and_the_numbers(broker: TestBroker, admin: Admin, plain: AIOKafkaProducer) -> None:

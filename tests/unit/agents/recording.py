@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 
 from agents.delivery.acker import Acker, Slot
 from agents.delivery.stage import Batch
-from agents.io.http import now
 from streams.codecs import decode_inbox, decode_page_headers, encode
 from streams.errors import MessageError
 from streams.messages import FetchOrder, FetchOutcome, Outcomes, PageHeaders
@@ -48,7 +47,7 @@ class Recorder:
     sent: list[Sent] = field(default_factory=list)
     acked: dict[int, int] = field(default_factory=dict)
     poisoned: list[str] = field(default_factory=list)
-    confirmed: float | None = None
+    heard: bool = True  # the group's coordinator confirms us
     page_limit: int = 12 << 20
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -106,8 +105,8 @@ class Recorder:
         self.claimed |= first
         return first
 
-    def confirmed_at(self) -> float:
-        return now() if self.confirmed is None else self.confirmed
+    def confirmed(self) -> bool:
+        return self.heard
 
     async def unreadable(self, batch: Batch, record: Any, reason: str) -> None:
         self.poisoned.append(reason)

@@ -242,15 +242,34 @@ async def test_an_owner_that_is_not_confirmed_starts_nothing_and_ends_what_runs(
     async with stand([page("/a", delay_ms=1200), page("/b")]) as it:
         await it.give(order(A))
         await asyncio.sleep(0.2)
-        it.delivery.confirmed = now() - 60
+        it.delivery.heard = False
         await it.give(order(B))
         await asyncio.sleep(1.1)
         assert (it.stage._open, it.server.urls, it.delivery.sent) == (0, [A], [])
-        it.delivery.confirmed = None
+        it.delivery.heard = True
         outcomes = await it.delivery.until(2)
         assert sorted(outcome.url for outcome in outcomes) == [A, B]
         (repeated,) = [outcome for outcome in outcomes if outcome.url == A]
         assert [request.status for request in repeated.requests] == [0, 200], "the aborted request is reported, too"
+
+
+async def test_a_request_that_is_aborted_before_its_first_step_leaves_no_trace(monkeypatch):
+    async with stand([page("/a"), page("/b")]) as it:
+        begin = it.stage._begin
+        aborted: list[int] = []
+
+        def begin_and_abort(job, ticket):
+            begin(job, ticket)
+            if not aborted:
+                aborted.append(ticket)
+                it.stage._abort(job)
+                it.stage._next(job)
+
+        monkeypatch.setattr(it.stage, "_begin", begin_and_abort)
+        await it.give(order(A, parallelism=1))
+        outcomes = await it.delivery.until(1)
+        assert [(outcome.url, len(outcome.requests)) for outcome in outcomes] == [(A, 1)]
+        assert (it.stage._open, len(aborted)) == (0, 1)
 
 
 async def test_a_drain_finishes_what_runs_and_gives_back_the_rest():
