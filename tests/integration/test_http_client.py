@@ -21,7 +21,7 @@ from tests.servers.bench import QUICK, Names, allowed, bench, cases
 async def test_a_name_that_does_not_exist():
     async with bench([], names=Names({"nowhere.test": "NXDOMAIN"}), connect_to=[":80::{http}"]) as site:
         answer = await site.get("http://nowhere.test/")
-        assert (answer.failure, answer.evidence) == ("dns", {"dns": "name not known"})
+        assert (answer.failure, answer.evidence) == ("dns", {"dns": "name not known", "phase": "connect"})
         assert site.server.connections == 0
 
 
@@ -30,7 +30,7 @@ async def test_a_name_server_that_fails_once():
     (case,) = [case.values[0] for case in cases("dns") if case.id == "dns/timeout-then-fine"]
     async with bench(case["server"], names=names, connect_to=[":80::{http}"]) as site:
         first, second = [await site.get("http://flaky.test/p") for _ in range(2)]
-        assert (first.failure, first.evidence) == ("dns", {"dns": "no answer"})
+        assert (first.failure, first.evidence) == ("dns", {"dns": "no answer", "phase": "connect"})
         assert (second.status, second.body) == (200, b"fine")
 
 
@@ -42,7 +42,7 @@ async def test_a_look_up_that_takes_too_long_is_a_failure_of_the_name_server():
 
     async with bench([], names=Slow(), connect_to=[":80::{http}"], settings={"connect_timeout": 0.2}) as site:
         answer = await site.get("http://slow.test/")
-        assert (answer.failure, answer.evidence) == ("dns", {"dns": "no answer"})
+        assert (answer.failure, answer.evidence) == ("dns", {"dns": "no answer", "phase": "connect"})
         assert answer.end - answer.start < 2
 
 
@@ -64,7 +64,7 @@ async def test_a_literal_of_a_private_address_is_never_dialled(host):
     async with bench([], settings={"allow_private": False}, connect_to=["a.test:80:127.0.0.1:{http}"]) as site:
         answer = await site.get(f"http://{host}:{site.server.other}/x")
         assert answer.failure == "ssrf"
-        assert list(answer.evidence) == [host.strip("[]")]
+        assert list(answer.evidence) == [host.strip("[]"), "phase"]
         assert site.names.dialled == []
         assert (await site.get("http://a.test/unlisted")).status == 404, "what the operator wrote down is exempt"
 
