@@ -87,7 +87,7 @@ async def test_a_change_is_obeyed_within_two_seconds(
     again = min(at - third for at, gap in gaps if gap < 0.5 and at > third)
     with capsys.disabled():
         print(f"\nlonger delay obeyed {late:.2f} s, shorter one {again:.2f} s after the definition was in the log")
-    assert again <= WITHIN + 1.2, "the gap that was promised to the site passes first"
+    assert again <= WITHIN + 2 * 1.2, "the gap that was promised, and that of an order that was out, pass first"
 
 
 async def test_of_two_updates_at_once_one_wins_and_the_other_is_told(service: Settings, client: Client) -> None:
