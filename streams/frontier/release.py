@@ -35,6 +35,7 @@ from streams.frontier.sitemaps import named, wants
 from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
 from streams.messages import CrawlCounts, FetchOutcome, RobotsHop
+from streams.policy.limits import Effective
 from streams.policy.urls import PolitenessMode
 
 STEPS = 4000
@@ -320,11 +321,12 @@ class Release:
             turn.put(key, replace(row, due=min(opening.until, turn.now + LONGEST_SHUT)))
             return 0
         if not values.robots:
-            self._send(turn, queue, crawl, key, row, "")
+            self._send(turn, queue, key, row, values, "")
             return 1
-        return self._offer_by_robots(turn, queue, crawl, key, row)
+        return self._offer_by_robots(turn, queue, key, row, values)
 
-    def _offer_by_robots(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, key: bytes, row: UrlRow) -> int:
+    def _offer_by_robots(self, turn: Turn, queue: HostQueue, key: bytes, row: UrlRow, values: Effective) -> int:
+        crawl = self._crawls[row.crawl]
         verdict = self._robots.ask(queue.row, row.url, turn.now)
         if wants(crawl):
             self._tell_sitemaps(turn, queue, crawl)
@@ -337,7 +339,7 @@ class Release:
             self._send_robots(turn, queue, crawl, out, verdict.order + "/robots.txt")
             return 1
         if verdict.allowed:
-            self._send(turn, queue, crawl, key, row, verdict.version)
+            self._send(turn, queue, key, row, values, verdict.version)
             return 1
         if verdict.unreachable:
             outcomes.fail(turn, key, row, verdict.unreachable, 1)
@@ -354,8 +356,8 @@ class Release:
             turn.candidates += found
             self.queues.keep(turn, queue, sitemaps=told)
 
-    def _send(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, key: bytes, row: UrlRow, robots: str) -> None:
-        values = self._gates.rules.of(crawl).for_url(row.url)
+    def _send(self, turn: Turn, queue: HostQueue, key: bytes, row: UrlRow, values: Effective, robots: str) -> None:
+        crawl = self._crawls[row.crawl]
         others = queue.visitors - {crawl.id}
         limits = self._gates.limits_of(crawl, values, queue.host, others, self._asks(queue))
         order = page_order(row, key, limits, values, shard=self._config.shard, epoch=self._epoch, robots=robots,
