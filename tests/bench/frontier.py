@@ -35,6 +35,21 @@ NOW = 1_700_000_000_000
 CRAWL = "bench"
 
 
+def answers(orders: list[m.FetchOrder]) -> tuple[bytes, bytes]:
+    """What the fetcher and the parser say about orders."""
+    fetched = [
+        m.FetchOutcome(crawl=o.crawl, fingerprint=o.fingerprint, url=o.url, visit=o.visit, attempt=o.attempt,
+                       result="fetched", status=200, page=(0, i), etag='"abc"')
+        for i, o in enumerate(orders)
+    ]  # fmt: skip
+    parsed = [
+        m.ParseOutcome(crawl=o.crawl, fingerprint=o.fingerprint, visit=o.visit, depth=o.depth, page=(0, i),
+                       content=bytes(16), links=30)
+        for i, o in enumerate(orders)
+    ]  # fmt: skip
+    return encode(m.Outcomes(items=tuple(fetched))), encode(m.Outcomes(items=tuple(parsed)))
+
+
 class Bench:
     """One shard, its store, and the packs."""
 
@@ -82,18 +97,8 @@ class Bench:
         return done
 
     def answer(self, orders: list[m.FetchOrder]) -> list[m.FetchOrder]:
-        fetched = [
-            m.FetchOutcome(crawl=o.crawl, fingerprint=o.fingerprint, url=o.url, visit=o.visit, attempt=o.attempt,
-                           result="fetched", status=200, page=(0, i), etag='"abc"')
-            for i, o in enumerate(orders)
-        ]  # fmt: skip
-        parsed = [
-            m.ParseOutcome(crawl=o.crawl, fingerprint=o.fingerprint, visit=o.visit, depth=o.depth, page=(0, i),
-                           content=bytes(16), links=30)
-            for i, o in enumerate(orders)
-        ]  # fmt: skip
-        released = self.turn(encode(m.Outcomes(items=tuple(fetched))))
-        return released + self.turn(encode(m.Outcomes(items=tuple(parsed))))
+        fetched, parsed = answers(orders)
+        return self.turn(fetched) + self.turn(parsed)
 
 
 @contextmanager

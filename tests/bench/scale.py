@@ -26,7 +26,7 @@ from typing import BinaryIO
 import msgspec
 
 from streams import messages as m
-from streams.codecs import decode_inbox, encode
+from streams.codecs import decode_inbox
 from streams.definitions import CrawlDefinition
 from streams.frontier.index import FrontierIndexer
 from streams.frontier.release import ShardConfig
@@ -35,6 +35,7 @@ from streams.settings import Frontier, MiB
 from streams.state.fold import fold
 from streams.state.shelf import Shelf
 from streams.state.store import Store
+from tests.bench.frontier import answers
 from tests.bench.web import CRAWL, Web
 
 NOW = 1_700_000_000_000
@@ -112,21 +113,6 @@ class Member:
             done += len(taken)
         self.crawls[CRAWL] = PAUSED
         return done
-
-
-def answers(orders: list[m.FetchOrder]) -> tuple[bytes, bytes]:
-    """What the fetcher and the parser say about orders."""
-    fetched = [
-        m.FetchOutcome(crawl=o.crawl, fingerprint=o.fingerprint, url=o.url, visit=o.visit, attempt=o.attempt,
-                       result="fetched", status=200, page=(0, i), etag='"abc"')
-        for i, o in enumerate(orders)
-    ]  # fmt: skip
-    parsed = [
-        m.ParseOutcome(crawl=o.crawl, fingerprint=o.fingerprint, visit=o.visit, depth=o.depth, page=(0, i),
-                       content=bytes(16), links=30)
-        for i, o in enumerate(orders)
-    ]  # fmt: skip
-    return encode(m.Outcomes(items=tuple(fetched))), encode(m.Outcomes(items=tuple(parsed)))
 
 
 @dataclass(frozen=True, slots=True)
