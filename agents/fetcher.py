@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from agents.holdings import Holding, Holdings
 from agents.io.http import Exchange, HttpClient, now
-from agents.jobs import Job, Key, Recent, WallClock, check_order, for_order, key_of, pause, request_of
+from agents.jobs import Job, Key, Recent, check_order, for_order, key_of, pause, request_of
 from agents.meter import Meter
 from agents.outbox import Outbox
 from agents.results import Results
@@ -72,7 +72,6 @@ class FetcherStage:
         self._broadcast = broadcast
         self._client = client or HttpClient(settings.fetch)
         self._fetcher = settings.worker.name or f"{socket.gethostname()}-{os.getpid()}"
-        self._wall = WallClock()
         self._jobs: dict[Key, Job] = {}
         self._recent = Recent()
         self._book = RuleBook()
@@ -90,10 +89,10 @@ class FetcherStage:
 
     async def start(self, delivery: Delivery) -> None:
         """Open the client."""
-        self._delivery = delivery
+        self._delivery, self._clock = delivery, delivery.clock
         self._loop = asyncio.get_running_loop()
         self._meter = Meter(delivery.metrics.fetch)
-        self._results = Results(delivery, self._meter, self._wall, self._settings.frontier.politeness, self._owned)
+        self._results = Results(delivery, self._meter, self._clock, self._settings.frontier.politeness, self._owned)
         self._holdings = Holdings(delivery)
         self._outbox = Outbox(delivery)
         self._most = delivery.largest(PAGES) - _HEADERS
@@ -104,6 +103,7 @@ class FetcherStage:
         metrics.open.set_function(lambda: self._open)
         metrics.parked.set_function(lambda: len(self._dispatcher))
         metrics.body_budget.set_function(lambda: self._client.budget.used)
+        await delivery.learn_time()
         await self._client.start()
         self._watch()
 
@@ -202,7 +202,7 @@ class FetcherStage:
             self._give_back(job, "taken over")
             return
         if order.not_before:
-            holding.clock.hold(order.host, self._wall.mark(order.not_before))
+            holding.clock.hold(order.host, self._clock.mark_at(order.not_before))
         if self._settings.fetch.per_address:
             job.task = asyncio.create_task(self._locate(job), name="locate")
         else:
@@ -225,7 +225,7 @@ class FetcherStage:
         job.obey(definition, self._book)
         values = job.values
         if values is not None and definition is not None:
-            if not values.opening(self._wall.ms(now())).open:
+            if not values.opening(self._clock.ms(now())).open:
                 return "window"
             if definition.version > released and values.robots and not job.order.robots and job.order.kind == "page":
                 return "robots"
@@ -336,11 +336,11 @@ class FetcherStage:
             self._meter.started(now() - job.taken)
         try:
             answer = await self._client.fetch(request_of(job, self._settings.fetch.max_body, self._most), exchange)
-            if answer is not None and (seconds := pause(answer, self._wall.ms(answer.end))):
+            if answer is not None and (seconds := pause(answer, self._clock.ms(answer.end))):
                 job.holding.clock.hold(job.order.host, answer.end + seconds)
             return answer
         finally:
-            job.note(exchange, answer, self._wall, self._fetcher)
+            job.note(exchange, answer, self._clock, self._fetcher)
             self._off_wire(job, ticket)
 
     def _sent(self, job: Job, ticket: int, at: float) -> None:

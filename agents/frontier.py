@@ -318,14 +318,13 @@ class Actor:
             await self._publish(shard)
 
     async def _publish(self, shard: Shard) -> None:
-        """Publish progress; the broker's time stamp on it keeps our clock."""
+        """Publish progress."""
         self._last = (shard.changes, shard.position)
-        self._published = sent = self.clock.mark()
+        self._published = self.clock.mark()
         self.meter.open_urls()
         value = encode(replace(shard.progress(self.clock.now()), owner=self.url()))
         future = await self.delivery.send(PROGRESS, value, key=str(self.config.shard).encode(), partition=0)
-        metadata = await future
-        self.clock.observe(sent, metadata.timestamp)
+        await future
 
 
 class Meter:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +20,7 @@ from streams.policy.retry import FIRST_PAUSE, parse_retry_after
 from streams.policy.urls import parse
 
 if TYPE_CHECKING:
+    from agents.clock import BrokerClock
     from agents.delivery import Slot
     from agents.holdings import Holding
     from agents.io.http import Answer, Exchange
@@ -45,21 +45,6 @@ Key = tuple[bytes, int, int, bool]
 def key_of(order: FetchOrder) -> Key:
     """The identity of an order."""
     return (order.fingerprint, order.visit, order.attempt, order.kind == "robots")
-
-
-class WallClock:
-    """Seconds of CLOCK_BOOTTIME as ms since the epoch, by one offset: a wall clock that jumps moves nothing."""
-
-    def __init__(self) -> None:
-        self._offset = time.time() - now()
-
-    def ms(self, mark: float) -> int:
-        """The time at `mark`."""
-        return int((self._offset + mark) * 1000)
-
-    def mark(self, ms: int) -> float:
-        """The mark at a time in ms."""
-        return ms / 1000 - self._offset
 
 
 @dataclass(slots=True, eq=False)
@@ -116,7 +101,7 @@ class Job:
         self.kind, self.repeated = "retry", True
         return True
 
-    def note(self, exchange: Exchange, answer: Answer | None, wall: WallClock, fetcher: str) -> None:
+    def note(self, exchange: Exchange, answer: Answer | None, clock: BrokerClock, fetcher: str) -> None:
         """Add a request that went out on the wire to what the outcome reports; `answer` None: it was aborted."""
         if answer is None and not exchange.sent:
             return
@@ -127,8 +112,8 @@ class Job:
                 kind=self.kind,
                 host=self.order.host,
                 url=self.url,
-                start=wall.ms(exchange.began),
-                end=wall.ms(answer.end if answer else now()),
+                start=clock.ms(exchange.began),
+                end=clock.ms(answer.end if answer else now()),
                 status=answer.status if answer else 0,
                 fetcher=fetcher,
                 address=exchange.address,
@@ -230,7 +215,7 @@ def check_order(order: FetchOrder, shards: int) -> None:
         raise MessageError(f"not a URL as it goes on the wire: {order.url[:200]}")
 
 
-def page_of(order: FetchOrder, answer: Answer, wall: WallClock) -> PageHeaders:
+def page_of(order: FetchOrder, answer: Answer, clock: BrokerClock) -> PageHeaders:
     """The facts about a page."""
     return PageHeaders(
         crawl=order.crawl,
@@ -241,9 +226,9 @@ def page_of(order: FetchOrder, answer: Answer, wall: WallClock) -> PageHeaders:
         shard=order.shard,
         status=answer.status,
         headers=answer.headers,
-        start=wall.ms(answer.start),
-        first_byte=wall.ms(answer.first_byte),
-        end=wall.ms(answer.end),
+        start=clock.ms(answer.start),
+        first_byte=clock.ms(answer.first_byte),
+        end=clock.ms(answer.end),
         address=answer.address,
         robots=order.robots,
         rules=order.rules,

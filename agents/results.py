@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from agents.jobs import Job, WallClock, evidence_of, outcome_of, page_of, retry_after, validators
+from agents.jobs import Job, evidence_of, outcome_of, page_of, retry_after, validators
 from agents.meter import Meter
 from streams.codecs import encode_page_headers
 from streams.errors import MessageError
@@ -16,6 +16,7 @@ from streams.policy.answers import FETCHED, Verdict, judge
 from streams.topics import PAGES, page_partition
 
 if TYPE_CHECKING:
+    from agents.clock import BrokerClock
     from agents.delivery import Delivery
     from agents.io.http import Answer
     from streams.messages import FetchOutcome, PageHeaders
@@ -31,11 +32,11 @@ class Results:
     """Concludes jobs. `owned` is awaited before a page is sent: nothing is sent between two generations."""
 
     def __init__(
-        self, delivery: Delivery, meter: Meter, wall: WallClock, mode: PolitenessMode, owned: asyncio.Event
+        self, delivery: Delivery, meter: Meter, clock: BrokerClock, mode: PolitenessMode, owned: asyncio.Event
     ) -> None:
         self._delivery = delivery
         self._meter = meter
-        self._wall = wall
+        self._clock = clock
         self._mode = mode
         self._owned = owned
         self._partitions = delivery.partitions(PAGES)
@@ -102,7 +103,7 @@ class Results:
             reason=verdict.reason,
             evidence=evidence_of(job, answer) if verdict.result == "failed" else {},
             location=verdict.location,
-            retry_after=retry_after(answer, self._wall.ms(answer.end)),
+            retry_after=retry_after(answer, self._clock.ms(answer.end)),
             elapsed=answer.end - answer.start,
         )
 
@@ -111,7 +112,7 @@ class Results:
         await self._owned.wait()
         order = job.order
         key = order.url.encode()
-        page = page_of(order, answer, self._wall)
+        page = page_of(order, answer, self._clock)
         headers = encode_page_headers(page)
         partition = page_partition(order.url, self._partitions)
         try:
@@ -134,7 +135,7 @@ class Results:
         """Rules, a hop within the host, or a redirect to another host, which becomes an order on that host."""
         order = job.order
         origin = order.parent or urls.origin(order.url)
-        at = self._wall.ms(answer.end)
+        at = self._clock.ms(answer.end)
         seconds = retry_after(answer, at)
         facts: dict[str, Any] = {"status": answer.status, "retry_after": seconds, "elapsed": answer.end - answer.start}
         if answer.failure is not None:

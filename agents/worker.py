@@ -108,7 +108,6 @@ class Worker:
         self.why = frontier.why
         intake = IntakeStage(broadcast, self.settings.frontier.politeness)
         runner = self._runner(Together("frontier", (intake, frontier)), Table=RowTable, TableManager=RowTables)
-        self.metrics.streams.clock_skew.labels(frontier.name).set_function(self.clock.skew)
         self.background.append(asyncio.create_task(self._look_after(frontier, runner, broadcast), name="ending"))
         return runner
 
@@ -130,8 +129,15 @@ class Worker:
 
     def _runner(self, stage: Stage, **classes: type) -> StageRunner:
         datadir = self.settings.worker.state / stage.name
+        self.metrics.streams.clock_skew.labels(stage.name).set_function(self.clock.skew)
         return StageRunner(
-            stage, self.settings, bootstrap=self.bootstrap, datadir=datadir, metrics=self.metrics, **classes
+            stage,
+            self.settings,
+            bootstrap=self.bootstrap,
+            datadir=datadir,
+            metrics=self.metrics,
+            clock=self.clock,
+            **classes,
         )
 
     async def _known(self) -> Broadcast:

@@ -46,7 +46,7 @@ class Topic:
 
 URLS = Topic("urls", "any", "seeds: JSON, a bare URL, or an array of seeds", "anyone", "intake", FOREVER)
 INBOX = Topic("inbox", "shard (explicit partition)", "candidates, packs of links, outcomes, commands",
-              "intake, frontier, fetcher, parser", "frontier", FOREVER, large=True)  # fmt: skip
+              "intake, frontier, fetcher, parser", "frontier", FOREVER, large=True, stamped=True)  # fmt: skip
 FETCHES = Topic("fetches", "politeness key", "one fetch order", "frontier", "fetcher", DAY)
 PAGES = Topic(
     "pages",

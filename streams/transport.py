@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from aiokafka.errors import ConsumerStoppedError, IllegalStateError, KafkaError
+from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
 from aiokafka.structs import TopicPartition
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP as FaustTP  # noqa: N811 - it is a class of that name
 
+from streams.errors import EnvironmentFault
 from streams.feed import TP, Feed, Haul
 
 log = logging.getLogger(__name__)
@@ -33,6 +36,23 @@ RETRY_SECONDS = 0.25
 COMMIT_SECONDS = 5.0
 _REBALANCE_IN_PROGRESS = 27
 """Kafka protocol, error codes: a heartbeat answered so was accepted; the member still owns what it had."""
+_UNKNOWN_MEMBER = 25
+"""The coordinator does not know the member: its session ended, or another one has joined under its static name."""
+_FENCED = 82
+"""Another member has joined under the same static name (KIP-345)."""
+_MEMBERS = 5  # position in the description of a group (Kafka protocol, DescribeGroups)
+
+
+def is_member(member_id: str, name: str) -> bool:
+    """Whether a member is the static one of that name: the broker makes its id from the name, a hyphen and a UUID."""
+    return re.fullmatch(re.escape(name) + r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", member_id) is not None
+
+
+def _twin(name: str, group: str) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"another worker has joined the group {group} under the name of this one, {name!r}, and has its partitions now",
+        "Give each worker of a group a name of its own (FYKE_WORKER_NAME, such as the pod's name), or none.",
+    )
 
 
 class BatchThread(driver.AIOKafkaConsumerThread):
@@ -44,7 +64,7 @@ class BatchThread(driver.AIOKafkaConsumerThread):
     """CLOCK_BOOTTIME at the send of the last heartbeat or join that the coordinator accepted."""
 
     async def on_start(self) -> None:
-        """Connect, and note from then on when the coordinator accepts us."""
+        """Connect, and note from then on when the coordinator accepts us, and when it knows another one of our name."""
         await super().on_start()
         coordinator = self.kafka._coordinator  # noqa: SLF001 - pinned, see above
         send = coordinator._send_req  # noqa: SLF001
@@ -52,12 +72,34 @@ class BatchThread(driver.AIOKafkaConsumerThread):
         async def send_and_note(request: Any) -> Any:
             sent = time.clock_gettime(time.CLOCK_BOOTTIME)
             response = await send(request)
+            code = getattr(response, "error_code", 0)
             accepted = {0, _REBALANCE_IN_PROGRESS} if isinstance(request, HeartbeatRequest) else {0}
-            if isinstance(request, HeartbeatRequest | SyncGroupRequest) and response.error_code in accepted:
+            if isinstance(request, HeartbeatRequest | SyncGroupRequest) and code in accepted:
                 self.confirmed_at = sent
+            elif code == _FENCED or (code == _UNKNOWN_MEMBER and await self._replaced(coordinator)):
+                self.app.port.fatal(_twin(self.app.conf.consumer_group_instance_id, coordinator.group_id))
             return response
 
         coordinator._send_req = send_and_note  # noqa: SLF001
+
+    async def _replaced(self, coordinator: Any) -> bool:
+        """Whether the group has another member of our static name.
+
+        aiokafka's heartbeats do not say which static member they are of, so Kafka cannot answer that it is fenced: the
+        member would join again and take the partitions back, its twin the same a heartbeat later, without an end.
+        """
+        name = self.app.conf.consumer_group_instance_id
+        if not name:
+            return False
+        try:
+            ready = await coordinator._client.ready(coordinator.coordinator_id)  # noqa: SLF001
+            request = DescribeGroupsRequest([coordinator.group_id])
+            answer = await coordinator._client.send(coordinator.coordinator_id, request) if ready else None  # noqa: SLF001
+        except KafkaError as error:
+            log.warning("%s: who has the name %s? %s", coordinator.group_id, name, error)
+            return False
+        members = [member[0] for group in answer.groups for member in group[_MEMBERS]] if answer is not None else []
+        return any(is_member(each, name) and each != coordinator.member_id for each in members)
 
     def _create_worker_consumer(self, transport: driver.Transport) -> Any:
         """With Faust's sticky assignor also where there are no tables, so that partitions stay put."""

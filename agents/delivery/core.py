@@ -15,12 +15,13 @@ from aiokafka.errors import KafkaError
 
 from streams import codecs, messages
 from streams.errors import FykeError, MessageError
-from streams.topics import FAILURES, Topic
+from streams.topics import FAILURES, INBOX, Topic
 
 if TYPE_CHECKING:
     from aiokafka import ConsumerRecord
     from aiokafka.structs import RecordMetadata
 
+    from agents.clock import BrokerClock
     from agents.delivery.acker import Slot
     from agents.delivery.producer import Headers, Item, Producer
     from agents.delivery.shards import Shards
@@ -62,12 +63,15 @@ class Delivery:
     """The services of one stage in one process."""
 
     def __init__(
-        self, settings: Settings, metrics: Metrics, app: StageApp, producer: Producer, shards: Shards, name: str
-    ) -> None:
+        self, settings: Settings, metrics: Metrics, app: StageApp, producer: Producer, shards: Shards, name: str,
+        clock: BrokerClock,
+    ) -> None:  # fmt: skip
         self.settings = settings
         self.metrics = metrics
         self.app = app
         """The Faust app: a stage with tables makes them in `start`."""
+        self.clock = clock
+        """Broker time: for all that is persisted."""
         self._producer = producer
         self._shards = shards
         self._name = name
@@ -131,6 +135,13 @@ class Delivery:
         name = self._producer.name(topic)
         return {tp[1] for tp in await self.app.batches.claim((name, number) for number in partitions)}
 
+    async def learn_time(self) -> None:
+        """Hear the broker's time before the first time is persisted; waits for its answer.
+
+        It tells it only of a record that it takes: an empty list of outcomes, which says nothing to a shard.
+        """
+        await (await self.send(INBOX, codecs.encode(messages.Outcomes(items=())), partition=0))
+
     def slot(self, batch: Batch, first: int, last: int) -> Slot:
         """Register the records `first` to `last` of a batch (offsets, both included) as taken, in offset order.
 
@@ -167,7 +178,7 @@ class Delivery:
         nothing: dict[str, Any] = {"url": "", "crawl": "", "visit": 0, "attempt": 0}
         failure = messages.Failure(
             failure="unreadable", reason=reason, evidence=evidence, next=messages.Next(action="none"),
-            at=int(time.time() * 1000), **nothing | known,
+            at=self.clock.now(), **nothing | known,
         )  # fmt: skip
         partition = batch.partition % self.partitions(FAILURES)
         await (await self.send(FAILURES, codecs.encode(failure), partition=partition))

@@ -2,19 +2,23 @@
 
 aiokafka retries what can be retried without an end: an idempotent producer must not leave a hole in its sequence. So an
 outage of the broker is waited out (and ended by the watchdog if there is work). Any failure it does report leaves the
-order of a partition unknown and ends the process: its supervisor starts it again from the committed offsets. A message
-that is too large is refused before it is sent; that costs one message (`MessageError`).
+order of a partition unknown and ends the process (`agents.delivery.undelivered` says it in words): its supervisor
+starts it again from the committed offsets. A message that is too large is refused before it is sent; that costs one
+message (`MessageError`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from agents.clock import BrokerClock
+from agents.delivery.undelivered import explain
 from streams.errors import EnvironmentFault, MessageError
 from streams.topics import ALL, Topic
 
@@ -30,20 +34,32 @@ Item = tuple[bytes | None, bytes | None]
 BATCH_BYTES = 1_000_000
 """Of one batch before compression; just below what a broker takes by default (1,048,588 bytes)."""
 
+_BY_BROKER = 1  # LogAppendTime, in the attributes of a batch (Kafka protocol, record batches)
 _SPARE = 1024  # bytes of a batch that are not the record's own, rounded up
 
 
 class Producer:
-    """Sends to topics named without prefix. `failed` is told each failed delivery; it must not return normally."""
+    """Sends to topics named without prefix. `failed` is told each failed delivery; it must not return normally.
 
-    def __init__(self, bootstrap: str, settings: Settings, name: str, failed: Callable[[Exception], None]) -> None:
+    `clock` learns the broker's time from what it acknowledges.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        settings: Settings,
+        name: str,
+        failed: Callable[[Exception], None],
+        clock: BrokerClock | None = None,
+    ) -> None:
         self._bootstrap = bootstrap
         self._settings = settings
         self._name = name
         self._failed = failed
+        self._clock = clock or BrokerClock()
         self._partitions: dict[str, int] = {}
         self._largest = {self.name(topic): self._limit(topic) - _SPARE for topic in ALL}
-        self._routes = {topic.name: (self.name(topic), self.largest(topic)) for topic in ALL}
+        self._routes = {topic.name: (self.name(topic), self.largest(topic), topic.stamped) for topic in ALL}
         self._kafka: Any = None
 
     def name(self, topic: Topic) -> str:
@@ -97,16 +113,19 @@ class Producer:
         self, topic: Topic, value: bytes | None, *, key: bytes | None, partition: int, headers: Headers = ()
     ) -> asyncio.Future[RecordMetadata]:
         """Enqueue one message; await the future before acking what it came from. Raises `MessageError` if too large."""
-        name, largest = self._routes[topic.name]  # by name: a dataclass is hashed field by field
+        name, largest, stamped = self._routes[topic.name]  # by name: a dataclass is hashed field by field
         _check_size(name, largest, key, value, headers)
+        sent = self._clock.mark() if stamped else 0.0
         try:
             future: asyncio.Future[RecordMetadata] = await self._kafka.send(
                 name, value, key, partition=partition, headers=list(headers)
             )
         except KafkaError as error:
-            self._failed(error)
+            self._failed(explain(name, error))
             raise
-        future.add_done_callback(self._delivered)
+        if stamped:
+            future.add_done_callback(partial(self._stamped, sent))
+        future.add_done_callback(partial(self._delivered, name))
         return future
 
     async def send_all(
@@ -130,7 +149,7 @@ class Producer:
                 at += count
             return [((await future).offset, count) for future, count in futures]
         except KafkaError as error:
-            self._failed(error)
+            self._failed(explain(topic, error))
             raise
 
     def _pack(self, items: Sequence[Item], start: int, headers: list[tuple[str, bytes]]) -> tuple[Any, int]:
@@ -145,9 +164,16 @@ class Producer:
         batch.close()
         return batch, at - start
 
-    def _delivered(self, future: asyncio.Future[RecordMetadata]) -> None:
+    def _delivered(self, topic: str, future: asyncio.Future[RecordMetadata]) -> None:
         if not future.cancelled() and isinstance(error := future.exception(), Exception):
-            self._failed(error)
+            self._failed(explain(topic, error))
+
+    def _stamped(self, sent: float, future: asyncio.Future[RecordMetadata]) -> None:
+        """Learn the broker's time; not from a topic that keeps the producers' (it was made by an earlier release)."""
+        if not future.cancelled() and future.exception() is None:
+            metadata = future.result()
+            if metadata.timestamp_type == _BY_BROKER:
+                self._clock.observe(sent, metadata.timestamp)
 
 
 def _check_size(topic: str, largest: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:

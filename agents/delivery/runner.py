@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agents.clock import BrokerClock
 from agents.delivery.core import Delivery, die
 from agents.delivery.producer import Producer
 from agents.delivery.shards import Shards
@@ -36,6 +37,7 @@ class StageRunner:
     """One stage in one process; several may run in one loop, each with an app of its own.
 
     `datadir` belongs to this worker alone if the stage has tables; `classes`: their `Table` and `TableManager`.
+    `clock` learns the broker's time; stages of one process share it.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class StageRunner:
         bootstrap: str,
         datadir: Path,
         metrics: Metrics | None = None,
+        clock: BrokerClock | None = None,
         **classes: type,
     ) -> None:
         prefix = settings.kafka.prefix
@@ -55,7 +58,8 @@ class StageRunner:
         self._settings = settings
         self._stopping = False
         self._shards = Shards(stage, prefix, self.metrics, die)
-        self._producer = Producer(bootstrap, settings, group, self._undelivered)
+        clock = clock or BrokerClock()
+        self._producer = Producer(bootstrap, settings, group, self._undelivered, clock)
         self.app = create_app(
             group,
             settings,
@@ -65,7 +69,7 @@ class StageRunner:
             port=self._shards,
             **classes,
         )
-        self.delivery = Delivery(settings, self.metrics, self.app, self._producer, self._shards, stage.name)
+        self.delivery = Delivery(settings, self.metrics, self.app, self._producer, self._shards, stage.name, clock)
         self._watchdog = Watchdog(
             self._shards, self.app.ends, self.app.in_limbo, settings.worker.stuck_after, die
         )  # fmt: skip

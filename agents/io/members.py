@@ -16,6 +16,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.protocol.group import LeaveGroupRequest
 
 from streams.settings import Settings
+from streams.transport import is_member
 
 _STATE, _MEMBERS = 2, 5  # positions in the description of a group (Kafka protocol, DescribeGroups)
 _LOOK = 0.1
@@ -55,14 +56,14 @@ async def sign_off(bootstrap: str, settings: Settings, members: Mapping[str, Ite
 async def _gathered(client: Any, group: str, wanted: Collection[str]) -> bool:
     _, described = await _describe(client, group)
     ids = [member[0] for member in described[_MEMBERS]]
-    return described[_STATE] == "Stable" and all(any(_is(each, name) for each in ids) for name in wanted)
+    return described[_STATE] == "Stable" and all(any(is_member(each, name) for each in ids) for name in wanted)
 
 
 async def _sign_off(client: Any, group: str, ended: Iterable[str]) -> int:
     coordinator, described = await _describe(client, group)
     left = 0
     for member_id in (member[0] for member in described[_MEMBERS]):
-        if any(_is(member_id, name) for name in ended):
+        if any(is_member(member_id, name) for name in ended):
             await client._send_request(LeaveGroupRequest(group, member_id), coordinator)  # noqa: SLF001 - no public way
             left += 1
     return left
@@ -74,11 +75,6 @@ async def _describe(client: Any, group: str) -> tuple[int, Any]:
     (answer,) = await client.describe_consumer_groups([group], coordinator)
     (described,) = answer.groups
     return coordinator, described
-
-
-def _is(member_id: str, name: str) -> bool:
-    """The broker makes a static member's id from its name, a hyphen and a UUID."""
-    return member_id.startswith(f"{name}-")
 
 
 @asynccontextmanager

@@ -16,8 +16,9 @@ import msgspec
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.errors import KafkaError
 
+from agents.clock import BrokerClock
 from agents.delivery import Batch, Delivery, Shard, StageRunner
 from agents.delivery.producer import Item, Producer
 from agents.io.admin import Admin
@@ -80,9 +81,13 @@ def settings_of(broker: TestBroker, name: str = "", **kafka: Any) -> Settings:
 
 
 @asynccontextmanager
-async def running(stage: Any, settings: Settings) -> AsyncIterator[StageRunner]:
+async def running(stage: Any, settings: Settings, clock: BrokerClock | None = None) -> AsyncIterator[StageRunner]:
     runner = StageRunner(
-        stage, settings, bootstrap=settings.kafka.bootstrap, datadir=Path(settings.worker.state) / "tables"
+        stage,
+        settings,
+        bootstrap=settings.kafka.bootstrap,
+        datadir=Path(settings.worker.state) / "tables",
+        clock=clock,
     )
     stop = asyncio.Event()
     task = asyncio.create_task(runner.run(stop))
@@ -316,8 +321,26 @@ async def test_a_failed_delivery_is_reported_and_raised(broker: TestBroker) -> N
     await producer.start()
     with pytest.raises(KafkaError):
         await (await producer.send(RECORDS, random.randbytes(5000), key=None, partition=0))
-    assert [type(error) for error in failures] == [MessageSizeTooLargeError]
+    (failure,) = failures
+    assert isinstance(failure, EnvironmentFault)
+    assert str(failure).startswith(f"topic {producer.name(RECORDS)} takes smaller messages than the settings say\n")
     with pytest.raises(KafkaError):
         await producer.send_all(producer.name(RECORDS), 0, [(b"k", random.randbytes(5000))])
     assert len(failures) == 2
     await producer.stop()
+
+
+async def test_an_acknowledgement_tells_the_time_of_the_broker(
+    broker: TestBroker, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also to a worker that hears nothing else of the broker's: from the answer to its first send."""
+    stage, right = Recorder(), time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 3600)  # a machine that is an hour ahead
+    clock = BrokerClock()
+    monkeypatch.undo()
+    async with running(stage, broker.settings, clock):
+        assert not clock.heard
+        assert stage.delivery is not None
+        await stage.delivery.learn_time()
+        assert clock.heard
+        assert clock.now() / 1000 == pytest.approx(time.time(), abs=1.0)

@@ -21,6 +21,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from agents.delivery.core import FATAL
 from agents.delivery.runner import OVERRUN
 from agents.io.admin import Admin
+from streams.errors import Exit
 from streams.settings import Settings
 from tests.kafka import TestBroker, own_broker, settings_for
 
@@ -195,6 +196,40 @@ async def test_a_programming_error_ends_the_process_and_loses_nothing(broker: Te
         assert await ours.gone("bug") == FATAL
         assert "ZeroDivisionError" in ours.log("bug")
         ours.start("a", 0.0)
+        await ours.share(1.0)
+
+
+async def test_a_twin_ends_the_older_worker_of_its_name(broker: TestBroker, tmp_path: Path) -> None:
+    """Two workers with one static name would take the partitions from each other at every heartbeat, for ever."""
+    async with fleet(broker.bootstrap, broker.prefix, tmp_path, worker={"name": "pod-0", "grace": 5}) as ours:
+        await ours.produce(2_000)
+        ours.start("older", 0.2)
+        await until(lambda: len(ours.seen) > 50)
+        ours.start("newer", 0.2)
+        assert await ours.gone("older") == Exit.ENVIRONMENT
+        assert "another worker has joined the group" in ours.log("older")
+        assert "FYKE_WORKER_NAME" in ours.log("older")
+        await ours.share(1.0)
+        assert ours.workers["newer"].poll() is None
+        assert ours.log("newer").count("REVOKED") == 1  # it joined, and was let alone
+
+
+async def test_sigterm_in_a_rebalance_that_does_not_end(broker: TestBroker, tmp_path: Path) -> None:
+    """A frozen member holds up the rebalance for its session; another one that is told to stop does not wait for it."""
+    async with fleet(broker.bootstrap, broker.prefix, tmp_path, worker={"grace": 4}) as ours:
+        await ours.produce(3_000)
+        for name in ("a", "b"):
+            ours.start(name, 0.2)
+        await until(lambda: all("ASSIGNED" in ours.log(name) for name in ("a", "b")) and len(ours.seen) > 50)
+        ours.signal("b", signal.SIGSTOP)
+        revoked = ours.log("a").count("REVOKED")
+        ours.start("c", 0.2)
+        await until(lambda: ours.log("a").count("REVOKED") > revoked)
+        began = time.monotonic()
+        ours.signal("a", signal.SIGTERM)
+        assert await ours.gone("a") in {0, OVERRUN}
+        assert time.monotonic() - began < 4.5
+        ours.signal("b", signal.SIGKILL)
         await ours.share(1.0)
 
 

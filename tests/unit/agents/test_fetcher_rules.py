@@ -76,7 +76,7 @@ async def test_orders_outside_of_their_time_window_go_back(
     time: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stand([page("/a")]) as it:
-        monkeypatch.setattr(it.stage._wall, "ms", lambda _: ms(time))
+        monkeypatch.setattr(it.delivery.clock, "ms", lambda _: ms(time))
         it.crawls.define(limits=one(windows=("Mon-Fri 09:00-17:00",)))
         (outcome,) = await it.fetch(order(A, rules=1))
         assert (outcome.result, outcome.reason) == (("deferred", reason) if reason else ("fetched", ""))
