@@ -13,6 +13,7 @@ import socket
 from typing import TYPE_CHECKING, Final, Protocol
 
 from agents.holdings import Holding, Holdings
+from agents.io.culprit import Culprit
 from agents.io.http import Exchange, HttpClient, now
 from agents.jobs import Job, Key, Recent, check_order, for_order, key_of, pause, request_of
 from agents.meter import Meter
@@ -104,7 +105,10 @@ class FetcherStage:
         metrics.parked.set_function(lambda: len(self._dispatcher))
         metrics.body_budget.set_function(lambda: self._client.budget.used)
         await delivery.learn_time()
-        await self._client.start()
+        self._culprit = Culprit(self._settings.worker.state / "run", self.name)
+        if self._culprit.found:
+            log.error("the last process of this worker died while it decoded %s", self._culprit.found)
+        await self._client.start(self._culprit)
         self._watch()
 
     async def assigned(self, partitions: frozenset[Shard]) -> None:
@@ -170,6 +174,7 @@ class FetcherStage:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._outbox.clear()
         await self._client.close()
+        self._culprit.clear()
 
     # ---- orders
 

@@ -105,7 +105,7 @@ class Job:
         """Add a request that went out on the wire to what the outcome reports; `answer` None: it was aborted."""
         if answer is None and not exchange.sent:
             return
-        if answer is not None and answer.failure in _UNSENT:
+        if not exchange.start or (answer is not None and answer.failure in _UNSENT):
             return
         self.requests.append(
             WireRequest(

@@ -27,7 +27,7 @@ from streams.policy.urls import Joiner, politeness_key
 from streams.topics import INBOX, PAGES, RECORDS, Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from aiokafka import ConsumerRecord
 
@@ -91,7 +91,7 @@ class ParserStage:
         self._broadcast = broadcast
         self._cpu_limit = cpu_limit
         self._parse = load(function)
-        self._child = Child(function, settings.parse.isolate_timeout)
+        self._child = Child(function, settings.parse.isolate_timeout, settings.parse.page_cpu)
         self._limits = Limits(text=settings.parse.text_limit, links=settings.parse.max_links)
         self._parsed: asyncio.Queue[_Turn] = asyncio.Queue(1)
         self._sender: asyncio.Task[None] | None = None
@@ -130,12 +130,26 @@ class ParserStage:
 
     async def batch(self, batch: Batch) -> None:
         """Parse in turns; waits while the turn before the last one is being sent."""
-        for at in range(0, len(batch.records), self._settings.turn):
-            records = batch.records[at : at + self._settings.turn]
+        for records in self._turns(batch):
             slot = self._delivery.slot(batch, int(records[0].offset), int(records[-1].offset))
             turn = _Turn(slot, batch.partition, self._packer.turn(_now()))
             await self._read(batch, records, turn)
             await self._parsed.put(turn)
+
+    def _turns(self, batch: Batch) -> Iterator[list[ConsumerRecord]]:
+        """A suspect is a turn of its own: what takes so long, or kills once more, holds up no ack of another page."""
+        turn: list[ConsumerRecord] = []
+        for record in batch.records:
+            alone = self._mark.is_suspect(batch.partition, int(record.offset))
+            if turn and (alone or len(turn) == self._settings.turn):
+                yield turn
+                turn = []
+            turn.append(record)
+            if alone:
+                yield turn
+                turn = []
+        if turn:
+            yield turn
 
     async def _read(self, batch: Batch, records: list[ConsumerRecord], turn: _Turn) -> None:
         rested = began = _now()
@@ -228,6 +242,8 @@ class ParserStage:
                 parsed = await self._child.parse(page, body, self._limits)
             except ChildDied as error:
                 reason = f"it killed the parser at try {tries}: {error}"
+                if error.final:
+                    break
             except ValueError as error:
                 self._mark.forget_tries(*place)
                 raise _Faulty(str(error)) from error

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PAGE_CPU = 60.0
-"""Seconds one page may compute before the parser's process is ended and the page is tried in isolation."""
-
 
 async def run(stages: Sequence[str], settings: Settings, bootstrap: str, stop: asyncio.Event) -> None:
     """Run stages in this process until `stop` is set; when one ends, all end. Raises what ended it."""
@@ -119,7 +116,7 @@ class Worker:
     async def _parser(self) -> StageRunner:
         from agents.parser import ParserStage
 
-        cpu_limit = PAGE_CPU if len(self.stages) == 1 else None
+        cpu_limit = self.settings.parse.page_cpu if len(self.stages) == 1 else None
         return self._runner(ParserStage(self.settings, await self._known(), cpu_limit=cpu_limit))
 
     async def _exporter(self) -> StageRunner:

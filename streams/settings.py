@@ -88,6 +88,7 @@ class Fetch(Group):
     defer_after: Seconds = Field(5.0, description="an order that cannot start within this goes back unpunished")
     user_agent: str = Field("", description="empty: fyke/VERSION with a link to the project")
     allow_private: bool = Field(False, description="crawl private, loopback and link-local addresses")
+    decode_tries: Count = Field(2, description="times a body may kill its decoder's process before it is a failure")
     connect_to: tuple[str, ...] = Field((), description="HOST:PORT:ADDR:PORT, as in curl --connect-to")
 
 
@@ -98,6 +99,9 @@ class Parse(Group):
     text_limit: Bytes = Field(1 * MiB, description="characters of text kept in a record")
     max_links: Count = Field(100_000, description="links of one page that are looked at")
     isolate_tries: Count = Field(3, description="times a page may kill the parser before it is a failure")
+    page_cpu: Seconds = Field(
+        10.0, description="of computing for one page; then the process is ended, the page isolated"
+    )
     isolate_timeout: Seconds = Field(60.0, description="for one page in a process of its own")
 
 

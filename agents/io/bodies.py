@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -72,10 +73,14 @@ WITHOUT_BODY: Final[dict[TruncationReason, FailureClass]] = {
 class Body:
     """A body on its way in: its pieces, decoded, within limits.
 
-    `coding`: the value of `Content-Encoding`, "" to take the bytes as they come. `max_body`: bytes to keep.
+    `coding`: the value of `Content-Encoding`, "" to take the bytes as they come. `max_body`: bytes to keep. `decoding`:
+    what each piece is decoded in.
     """
 
-    def __init__(self, coding: str, max_body: int, settings: Fetch) -> None:
+    def __init__(
+        self, coding: str, max_body: int, settings: Fetch, decoding: AbstractContextManager[object] | None = None
+    ) -> None:
+        self._decoding = decoding or nullcontext()
         self._decoder = Decoder(coding, max_body, settings.max_ratio) if coding else None
         self._pieces: list[bytes] = []
         self._room = max_body
@@ -87,7 +92,8 @@ class Body:
         """Take what was received; returns how many more bytes are kept. `full`: there is no use for more."""
         self.received += len(piece)
         if self._decoder is not None:
-            piece = self._decoder.feed(piece)
+            with self._decoding:
+                piece = self._decoder.feed(piece)
             self.full = self._decoder.stopped or self.received > self._wire_room
         elif len(piece) > self._room:
             piece = piece[: self._room]

@@ -33,6 +33,7 @@ from streams.policy.answers import not_accepted
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
 
+    from agents.io.culprit import Culprit
     from streams.messages import FailureClass, TruncationReason
     from streams.settings import Fetch
 
@@ -239,12 +240,13 @@ class HttpClient:
         self._dial = dial
         self._tls = tls or ssl.create_default_context()
         self._session: ClientSession | None = None
+        self._culprit: Culprit | None = None
         self.budget = Budget(settings.body_budget)
         self.user_agent = settings.user_agent or default_user_agent()
 
-    async def start(self) -> None:
-        """Open the session; needs the running loop."""
-        settings = self._settings
+    async def start(self, culprit: Culprit | None = None) -> None:
+        """Open the session; needs the running loop. `culprit` is told which body is being decoded."""
+        settings, self._culprit = self._settings, culprit
         # Half the time to connect, so that a dead name server is told apart from a dead host.
         self._resolver = NameResolver(settings.connect_timeout / 2, self._lookup)
         connector = _Connector(
@@ -300,6 +302,11 @@ class HttpClient:
         """
         if self._session is None:
             raise RuntimeError("start() comes first")
+        if self._culprit is not None and (deaths := self._culprit.deaths(request.url)) >= self._settings.decode_tries:
+            at = now()
+            return Answer(
+                failure="decode", reason=f"its body killed its decoder's process {deaths} times", start=at, end=at
+            )
         _current.set(exchange)
         exchange.start = now()
         try:
@@ -342,7 +349,8 @@ class HttpClient:
             answer.refused = not_accepted(request.accept, response.headers.getall("Content-Type", ()))
             wanted = not answer.refused
         coding = ", ".join(response.headers.getall("Content-Encoding", ())) if wanted else ""
-        body = Body(coding, request.max_body if wanted else DRAIN, self._settings)
+        decoding = self._culprit.decoding(request.url) if coding and self._culprit is not None else None
+        body = Body(coding, request.max_body if wanted else DRAIN, self._settings, decoding)
         fault = await self._receive(exchange, response, body)
         answer.received = body.received
         if not wanted:

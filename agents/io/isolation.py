@@ -46,7 +46,7 @@ class Mark:
 
     def __init__(self, folder: Path, stage: str, partitions: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._hold, self._path = _own_mark(folder, stage)
+        self._hold, self._path = own_mark(folder, stage, ".mark")
         size = max(partitions * _OFFSET.size, mmap.PAGESIZE)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -110,10 +110,10 @@ class Mark:
         beside.replace(self._tries_path)
 
 
-def _own_mark(folder: Path, stage: str) -> tuple[Hold, Path]:
+def own_mark(folder: Path, stage: str, kind: str) -> tuple[Hold, Path]:
     """The first mark without a living owner, else a new one: so the mark of a dead worker is found first."""
     for number in range(_MAX_MARKS):
-        path = folder / f"{stage}-{number}.mark"
+        path = folder / f"{stage}-{number}{kind}"
         hold = Hold.take(path.with_suffix(".lock"))
         if hold is not None:
             return hold, path
@@ -125,18 +125,27 @@ _BURIAL = 2.0
 
 
 class ChildDied(Exception):
-    """The child ended, or was ended for taking too long, before it answered."""
+    """The child ended, or was ended for taking too long, before it answered.
+
+    `final`: it used up the computing time of a page, and would again.
+    """
+
+    def __init__(self, why: str, *, final: bool = False) -> None:
+        super().__init__(why)
+        self.final = final
 
 
 class Child:
     """A process that parses one page at a time. It is started when needed, and again after its death.
 
-    `parse`: `module:function` with the signature of `Parse`. `seconds`: longest time for one page.
+    `parse`: `module:function` with the signature of `Parse`. `seconds`: longest time for one page; `cpu`: seconds of it
+    that may be spent computing.
     """
 
-    def __init__(self, parse: str, seconds: float) -> None:
+    def __init__(self, parse: str, seconds: float, cpu: float) -> None:
         self._parse = parse
         self._seconds = seconds
+        self._cpu = cpu
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
 
@@ -154,8 +163,11 @@ class Child:
                 answer = await self._ask(msgspec.msgpack.encode((page, body, limits)))
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
             code = await self.stop(0.0 if isinstance(error, TimeoutError) else _BURIAL)
-            why = "it took too long" if isinstance(error, TimeoutError) else f"it ended with code {code}"
-            raise ChildDied(why) from None
+            if isinstance(error, TimeoutError):
+                raise ChildDied("it took too long") from None
+            if code == -signal.SIGVTALRM:
+                raise ChildDied(f"it computed for more than {self._cpu:g} s", final=True) from None
+            raise ChildDied(f"it ended with code {code}") from None
         except asyncio.CancelledError:
             await self.stop()  # its next answer would be that of another page
             raise
@@ -168,7 +180,7 @@ class Child:
         process = self._process
         if process is None:
             process = self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", __name__, self._parse,
+                sys.executable, "-m", __name__, self._parse, f"{self._cpu:g}",
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             )  # fmt: skip
         if process.stdin is None or process.stdout is None:
@@ -204,16 +216,18 @@ def limit_computation(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
 
 
-def serve(parse: Parse, requests: BinaryIO, answers: BinaryIO) -> None:
-    """The child's life: a page in, its parsed form out, until the requests end."""
+def serve(parse: Parse, cpu: float, requests: BinaryIO, answers: BinaryIO) -> None:
+    """The child's life: a page in, its parsed form out, until the requests end. `cpu`: seconds to compute for one."""
     decoder = msgspec.msgpack.Decoder(tuple[PageHeaders, bytes, Limits])
     while len(head := requests.read(_LENGTH.size)) == _LENGTH.size:
         (size,) = _LENGTH.unpack(head)
         page, body, limits = decoder.decode(requests.read(size))
+        limit_computation(cpu)
         try:
             answer: tuple[ParsedPage | None, str] = parse(page, body, limits), ""
         except Exception as error:  # noqa: BLE001 - whatever it is: the page's fault, and told as such
             answer = None, f"{type(error).__name__}: {error}"
+        limit_computation(0)
         data = msgspec.msgpack.encode(answer)
         answers.write(_LENGTH.pack(len(data)) + data)
         answers.flush()
@@ -227,10 +241,10 @@ def load(parse: str) -> Parse:
 
 
 def main() -> None:
-    """`python -m agents.io.isolation module:function`: serve on the standard streams."""
+    """`python -m agents.io.isolation module:function SECONDS`: serve on the standard streams."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not get into the answers
-    serve(load(sys.argv[1]), sys.stdin.buffer, answers)
+    serve(load(sys.argv[1]), float(sys.argv[2]), sys.stdin.buffer, answers)
 
 
 if __name__ == "__main__":

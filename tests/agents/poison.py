@@ -13,6 +13,7 @@ from streams.page.parse import Limits, ParsedPage
 KILL = b"<p>kill"
 KILL_ONCE = b"<p>once:"
 SLEEP = b"<p>sleep"
+SPIN = b"<p>spin"
 RAISE = b"<p>raise"
 
 
@@ -29,6 +30,8 @@ def parse(page: PageHeaders, body: bytes, limits: Limits) -> ParsedPage:
             os.kill(os.getpid(), signal.SIGSEGV)
     if body.startswith(SLEEP):
         time.sleep(60)
+    while body.startswith(SPIN):
+        pass
     if body.startswith(RAISE):
         raise RuntimeError("no page of mine")
     print("a library prints")

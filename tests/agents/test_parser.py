@@ -267,7 +267,7 @@ class TestUncleanStart:
         assert rig.delivery.outcomes[1].reason == "it killed the parser at try 2: it ended with code -9"
         assert rig.delivery.outcomes[3].reason == "RuntimeError: no page of mine"
         assert rig.delivery.sent == ["http://a.test/x"]
-        assert rig.delivery.of("ack") == [(0, 5)]
+        assert rig.delivery.of("ack") == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]  # none waits for another
         samples = [sample for family in rig.delivery.metrics.registry.collect() for sample in family.samples]
         assert [sample.value for sample in samples if sample.name == "fyke_parser_isolated_tries_total"] == [7.0]
 
@@ -281,6 +281,18 @@ class TestUncleanStart:
         assert [(outcome.failure, outcome.reason) for outcome in rig.delivery.outcomes] == [
             (None, ""), ("parser", "it killed the parser"),
         ]  # fmt: skip
+
+    async def test_a_page_that_computes_without_end_is_tried_once(self, state: Path, make: MakeRig) -> None:
+        rig = await make(function=f"{poison.__name__}:parse", isolate_tries=3, page_cpu=0.5)
+        await rig.run(b"<p>good", poison.SPIN, b"<p>last")
+        assert [(outcome.failure, outcome.reason) for outcome in rig.delivery.outcomes] == [
+            (None, ""), ("parser", "it killed the parser at try 1: it computed for more than 0.5 s"), (None, ""),
+        ]  # fmt: skip
+
+    async def test_turns_begin_and_end_at_suspects(self, state: Path, make: MakeRig) -> None:
+        rig = await make(turn=2)
+        await rig.run(*[b"<p>x"] * 6, first=3)
+        assert rig.delivery.of("ack") == [(3, 3), (4, 4), (5, 6), (7, 8)]
 
     @pytest.mark.usefixtures("state")
     async def test_other_partitions_are_not_suspected(self, make: MakeRig) -> None:

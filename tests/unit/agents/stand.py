@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -51,13 +53,15 @@ async def stand(
     kafka: Mapping[str, Any] = MappingProxyType({}),
     assign: bool = True,
     client: Callable[[Fetch], HttpClient] = HttpClient,
+    state: Path | None = None,
     **fetch: Any,
 ) -> AsyncIterator[Stand]:
-    async with HostileServer(routes) as server:
+    async with HostileServer(routes) as server, AsyncExitStack() as stack:
+        folder = state or Path(stack.enter_context(TemporaryDirectory()))
         settings = Settings(
             kafka=Kafka(**{"heartbeat": 0.1, "session_timeout": 5.0, **kafka}),
             fetch=Fetch(**{"allow_private": True, "connect_to": server.connect_to(), **QUICK, **fetch}),
-            worker=Worker(name="fetcher-1", grace=2.0),
+            worker=Worker(name="fetcher-1", grace=2.0, state=folder),
         )
         delivery, crawls = Recorder(settings), Crawls()
         crawls.define()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streams.messages import FetchOrder
+from streams.page.decoding import Decoder
 from tests.unit.agents.stand import A, B, order, page, stand
 
 # --- pages and outcomes
@@ -224,3 +226,31 @@ async def test_an_overloaded_host_is_left_alone_for_a_moment_though_it_does_not_
         await it.delivery.until(2)
         first, second = it.server.seen
         assert second.at - first.at >= 1.0
+
+
+async def test_a_body_that_killed_its_decoder_is_asked_for_no_more(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "fetcher-0.deaths").write_text(f'{{"{A}": 2, "{B}": 1}}')
+    async with stand([page("/a"), page("/b")], state=tmp_path) as it:
+        outcomes = {outcome.url: outcome for outcome in await it.fetch(order(A), order(B))}
+        assert (outcomes[A].result, outcomes[A].failure) == ("failed", "decode")
+        assert outcomes[A].reason == "its body killed its decoder's process 2 times"
+        assert outcomes[A].requests == ()
+        assert outcomes[B].result == "fetched"
+        assert [request.url for request in it.server.seen] == [B]
+
+
+async def test_a_coded_body_is_named_while_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[str] = []
+    feed = Decoder.feed
+
+    def noting(self: Decoder, chunk: bytes) -> bytes:
+        named.append((tmp_path / "run" / "fetcher-0.decoding").read_bytes()[4:].rstrip(b"\0").decode())
+        return feed(self, chunk)
+
+    monkeypatch.setattr(Decoder, "feed", noting)
+    coded = page("/a", headers=[["Content-Encoding", "gzip"]], body={"gzip": "text"})
+    async with stand([coded], state=tmp_path) as it:
+        (outcome,) = await it.fetch(order(A))
+        assert outcome.result == "fetched"
+    assert set(named) == {A}
