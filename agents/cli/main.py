@@ -12,7 +12,7 @@ import click
 
 import agents
 import streams
-from agents.cli import admin, audit, control, crawl, failures, inspect, rules, seed, state, why, worker
+from agents.cli import admin, audit, control, crawl, doctor, failures, inspect, rules, seed, state, why, worker
 from streams.errors import Exit, FykeError
 
 
@@ -64,7 +64,7 @@ def cli() -> None:
 for _command in (
     crawl.crawl, crawl.resume, seed.seed, rules.rules, inspect.status, why.why, failures.failures, control.pause,
     control.unpause, control.cancel, control.forget, audit.audit, worker.worker, admin.broker, admin.topics,
-    admin.clean, state.state, inspect.schema, inspect.config,
+    admin.clean, state.state, doctor.doctor, inspect.schema, inspect.config,
 ):  # fmt: skip
     cli.add_command(_command)
 

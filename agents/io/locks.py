@@ -46,6 +46,21 @@ class Hold:
         self._descriptor = -1
 
 
+def is_held(path: Path) -> bool:
+    """Whether somebody holds the lock `path` now. Makes no file."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 @contextmanager
 def exclusive(path: Path, patience: float, waiting: Callable[[], None]) -> Iterator[None]:
     """Hold the lock `path` for the block. Waits up to `patience` seconds, then raises TimeoutError.
