@@ -71,7 +71,13 @@ class NewerSchemaError(FykeError):
 
 
 class StateError(FykeError):
-    """A store is damaged, foreign or too old and could not be rebuilt."""
+    """A store cannot be used, and only a person can say whether it may be rebuilt from what the changelog has."""
+
+
+class DamagedError(StateError):
+    """A store was found damaged while it was in use. Starting again mends it, so a supervisor should."""
+
+    exit_code = Exit.BROKEN
 
 
 class OwnershipLost(Exception):

@@ -6,24 +6,19 @@ record to wait for (Faust's own recovery hangs there).
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, NamedTuple, Protocol
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import CorruptRecordException, KafkaError, TopicAuthorizationFailedError
 from faust.transport.drivers.aiokafka import Transport, credentials_to_aiokafka_auth, server_list
 
-from streams.settings import MiB
+from streams.errors import EnvironmentFault
+from streams.state.bulk import Bounds, TopicReader
 from streams.state.fencing import Headers
 from streams.state.fold import LogRecord
 from streams.state.ledger import Item
-
-log = logging.getLogger(__name__)
-
-_STRETCH = 5_000  # records folded at once: some 50 ms in which the loop does nothing else
-_WAIT_MS = 200
+from streams.state.store import Identity
 
 
 class ChangelogWriter(Protocol):
@@ -49,64 +44,40 @@ class Stretch(NamedTuple):
 
 
 class ChangelogReader:
-    """Reads one changelog topic; `connection` are aiokafka's connection arguments."""
+    """Reads one changelog topic; `connection` are aiokafka's connection arguments. Raises `KafkaError`."""
 
     def __init__(self, topic: str, connection: Mapping[str, Any]) -> None:
         self.topic = topic
         self._connection = dict(connection)
-        self._cluster = ""
 
-    async def cluster(self) -> str:
-        """The id of the cluster (asked once)."""
-        if not self._cluster:
-            admin = AIOKafkaAdminClient(**self._connection)
-            try:
-                await admin.start()
-                self._cluster = str((await admin.describe_cluster())["cluster_id"])
-            finally:
-                await admin.close()
-        return self._cluster
+    async def identities(self, partitions: Iterable[int]) -> dict[int, Identity]:
+        """What the stores of partitions belong to. Asked each time: the topic may have been made again."""
+        async with TopicReader(self.topic, self._connection) as topic:
+            cluster, topic_id = await topic.origin()
+        return {partition: Identity(cluster, self.topic, partition, topic_id=topic_id) for partition in partitions}
+
+    async def bounds(self, partitions: Sequence[int]) -> dict[int, Bounds]:
+        """The offsets of the first record of each partition, and of the next one."""
+        async with TopicReader(self.topic, self._connection) as topic:
+            return await topic.bounds(partitions)
 
     async def ends(self, partitions: Sequence[int]) -> dict[int, int]:
         """The offset of the next record of each partition."""
-        tps = [TopicPartition(self.topic, partition) for partition in partitions]
-        async with self._consumer() as consumer:
-            return {tp.partition: end for tp, end in (await consumer.end_offsets(tps)).items()}
+        return {partition: bounds.end for partition, bounds in (await self.bounds(partitions)).items()}
 
     async def read(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> AsyncGenerator[Stretch, None]:
-        """All partitions of `starts` from there to `ends` (or somewhat beyond), interleaved.
+        """All partitions of `starts`, one after the other, from there to `ends` (or somewhat beyond).
 
         A start below the first record is moved there. A partition that has nothing to read yields nothing.
         """
-        todo = {TopicPartition(self.topic, p): ends[p] for p, start in starts.items() if start < ends[p]}
+        todo = [partition for partition, start in starts.items() if start < ends[partition]]
         if not todo:
             return
-        async with self._consumer() as consumer:
-            consumer.assign(list(todo))
-            for tp in todo:
-                consumer.seek(tp, starts[tp.partition])
-            while todo:
-                stretches = await consumer.getmany(*todo, timeout_ms=_WAIT_MS, max_records=_STRETCH)
-                for tp in list(todo):
-                    position = await consumer.position(tp)
-                    records = stretches.get(tp, ())
-                    done = position >= todo[tp]
-                    if done:
-                        del todo[tp]
-                    if records or done:
-                        yield Stretch(tp.partition, records, position)
-
-    @asynccontextmanager
-    async def _consumer(self) -> AsyncIterator[AIOKafkaConsumer]:
-        consumer = AIOKafkaConsumer(
-            **self._connection, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest",
-            max_partition_fetch_bytes=4 * MiB, fetch_max_wait_ms=_WAIT_MS,
-        )  # fmt: skip
-        try:
-            await consumer.start()
-            yield consumer
-        finally:
-            await consumer.stop()
+        async with TopicReader(self.topic, self._connection) as topic:
+            for partition in todo:
+                async with aclosing(topic.records(partition, starts[partition], ends[partition])) as stretches:
+                    async for records, position in stretches:
+                        yield Stretch(partition, records, position)
 
 
 class KafkaLog:
@@ -138,3 +109,14 @@ def connection(conf: Any) -> dict[str, Any]:
         "bootstrap_servers": server_list(conf.broker_consumer, Transport.default_port),
         **credentials_to_aiokafka_auth(conf.broker_credentials, conf.ssl_context),
     }
+
+
+def refused(topic: str, error: KafkaError) -> EnvironmentFault:
+    """What is said when the brokers refuse the changelog for good: rights, or a record that they cannot read."""
+    if isinstance(error, TopicAuthorizationFailedError):
+        remedy = "Grant this worker's user Read, Write, Describe and DescribeConfigs on it."
+    elif isinstance(error, CorruptRecordException):
+        remedy = "A replica of it is damaged: let another one lead (kafka-leader-election.sh), or restore the topic."
+    else:
+        remedy = "Look at the brokers' logs, then start the worker again."
+    return EnvironmentFault(f"the changelog {topic} cannot be read: {error or type(error).__name__}", remedy)

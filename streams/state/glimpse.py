@@ -54,7 +54,8 @@ async def glimpse(
     reader: ChangelogReader, partition: int, keys: Sequence[bytes], state: Path, table: str, indexer: Indexer
 ) -> AsyncIterator[Glimpse]:
     """The rows with these keys as of now; the store is closed with the block."""
-    store = _newest(state, Identity(await reader.cluster(), reader.topic, partition), table, indexer)
+    identities = await reader.identities([partition])
+    store = _newest(state, identities[partition], table, indexer)
     try:
         rows = dict(zip(keys, store.get_many(keys), strict=True)) if store is not None else dict.fromkeys(keys)
         epoch, start = (store.epoch, store.offset + 1) if store is not None else (NO_EPOCH, 0)
@@ -89,7 +90,9 @@ def _newest(state: Path, identity: Identity, table: str, indexer: Indexer) -> St
 def _open(path: Path, indexer: Indexer) -> Store | None:
     """A store that is only read; None if it cannot be: its owner may be in the middle of a change of files."""
     try:
-        return Store(Rdict(str(path), Options(raw_mode=True), access_type=AccessType.read_only()), path, indexer, _now)
+        return Store.opened(
+            Rdict(str(path), Options(raw_mode=True), access_type=AccessType.read_only()), path, indexer, _now
+        )
     except FykeError:
         raise
     except Exception as error:  # noqa: BLE001 - rocksdict has one exception; the changelog says the same

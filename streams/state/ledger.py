@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 from contextlib import aclosing, contextmanager
 from typing import Protocol
 
-from streams.errors import OwnershipLost
+from streams.errors import DamagedError, OwnershipLost
 from streams.state.fencing import MARKER, MARKER_VALUE, NO_EPOCH, Accept, Headers, epoch_headers, fence
 from streams.state.fold import Folded, LogRecord, fold
 from streams.state.store import Store
@@ -84,6 +84,7 @@ class Ledger:
 
     async def _begin(self, generation: int) -> None:
         ((first, _),) = await self._log.append([(MARKER, MARKER_VALUE)], ())
+        self._check_length(first)
         if first == self.store.offset + 1:
             self.store.absorb(Folded(first), first)
         else:
@@ -122,6 +123,7 @@ class Ledger:
         async with self.lock:
             epoch = self.epoch
             end = await self._log.end()
+            self._check_length(end)
             if end > self.store.offset + 1:
                 await self._read_back(end)
             with self._void_on_error():
@@ -153,6 +155,7 @@ class Ledger:
         self._check(epoch)
         expected = self.store.offset + 1
         for first, count in packs:
+            self._check_length(first)
             if first != expected:
                 await self._read_back(max(first + count for first, count in packs))
                 self._check(epoch)
@@ -164,6 +167,15 @@ class Ledger:
         """Raise `OwnershipLost` if the group, or a marker that was read, says that the partition is another's."""
         if self.epoch != epoch or self.store.epoch != epoch:
             raise OwnershipLost("the partition moved")
+
+    def _check_length(self, offset: int) -> None:
+        """Raise `DamagedError` if `offset`, where the log goes on, lies in what the store already contains."""
+        if offset <= self.store.offset:
+            raise DamagedError(
+                f"the changelog of {self.store.path} goes on at offset {offset}, "
+                f"the store contains offset {self.store.offset}: the topic was made again, or brokers lost its end",
+                "Start the worker again: it compares the two and says what to do.",
+            )
 
     async def _read_back(self, end: int) -> None:
         async with aclosing(self._log.read(self.store.offset + 1, end)) as stretches:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from faust.stores.base import Store as FaustStore
 from faust.types import TP, EventT
 
-from streams.errors import OwnershipLost
+from streams.errors import FykeError, OwnershipLost
 from streams.state.ledger import Ledger
+
+log = logging.getLogger(__name__)
 
 
 class Partitions(FaustStore[bytes, bytes]):
@@ -42,8 +45,12 @@ class Partitions(FaustStore[bytes, bytes]):
         for partition in partitions:
             ledger = self._ledgers.pop(partition, None)
             if ledger is not None:
-                ledger.store.touch()
-                ledger.store.close()
+                try:
+                    ledger.store.touch()
+                except FykeError as error:  # a full disk: it is older by what was not noted
+                    log.warning("%s", error)
+                finally:
+                    ledger.store.close()
 
     # ---- what Faust calls ----------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """The folder with a worker's stores: opens what can be trusted, sets aside what cannot. Never silently empty.
 
 A store is a copy of its changelog, so anything doubtful about it has one remedy: it is moved aside, said why, and
-rebuilt. Only one thing stops the worker instead: a store of a newer release, since that may know more than we do.
+rebuilt. Two things stop the worker instead, since the store may know more than its changelog: a store of a newer
+release, and one whose changelog was deleted and made again.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from pathlib import Path
 
 from rocksdict import BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, Options, Rdict
 
-from streams.errors import EnvironmentFault, StateError
+from streams.errors import DamagedError, EnvironmentFault, FykeError, StateError
 from streams.settings import Frontier, MiB
-from streams.state.store import DAMAGED, SCHEMA, Identity, Indexer, Store
+from streams.state.bulk import Bounds
+from streams.state.store import DAMAGED, SCHEMA, Identity, Indexer, Store, unusable
 from streams.topics import HOUR
 
 log = logging.getLogger(__name__)
@@ -28,6 +30,8 @@ and small blocks half of what zstd and 4 KiB cost, for a third more disk."""
 _METADATA_BLOCK = 4096
 """Bytes of a piece of an index or filter. In one piece they are larger than a shard of the cache (its capacity / 64):
 it could not keep them and every read would load them again, at 10^6 rows at thirty times the cost."""
+ASIDE = ".aside"
+"""At the end of the name of a store that was set aside."""
 _OPEN_FILES = 512
 _LOCK_TRIES, _LOCK_PAUSE = 20, 0.5  # a predecessor that is just stopping holds the lock for some seconds
 _DAMAGE = ("Corruption", "No such file", "Invalid argument")
@@ -56,68 +60,93 @@ class Shelf:
         """Where the store of `partition` is (Faust's own layout)."""
         return self._folder / f"{self._name}-{partition}.db"
 
-    async def open(self, cluster: str, topic: str, partition: int) -> Store:
-        """The partition's store: as it was left if it can be trusted, else a new, empty one (offset -1).
+    async def open(self, cluster: str, topic: str, partition: int, topic_id: str = "") -> Store:
+        """The store of a partition: as it was left if it can be trusted, else a new, empty one (offset -1).
 
-        Raises `StateError` for a store of a newer release, `EnvironmentFault` where the folder cannot be used.
+        Raises `StateError` for a store of a newer release, or of a changelog that was deleted and made again;
+        `EnvironmentFault` where the folder cannot be used.
         """
-        identity = Identity(cluster, topic, partition)
+        identity = Identity(cluster, topic, partition, topic_id=topic_id)
         path = self.path(partition)
         if (path / DAMAGED).exists():
-            self.set_aside(partition, (path / DAMAGED).read_text())
+            self.set_aside(partition, f"it is damaged: {(path / DAMAGED).read_text()}")
         if path.exists():
             try:
                 store = await self._open(path)
-            except StateError as error:
+            except DamagedError as error:
                 self.set_aside(partition, error.problem)
             else:
-                doubt = self._doubt(store, identity)
+                doubt = self._examine(store, identity)
                 if not doubt:
                     return store
-                store.close()
                 self.set_aside(partition, doubt)
-        return await self._create(path, identity)
+        return await self.create(identity)
 
     def set_aside(self, partition: int, reason: str) -> None:
         """Move a closed store out of the way; the one set aside before it is removed."""
         path = self.path(partition)
-        aside = path.with_name(path.name + ".aside")
-        shutil.rmtree(aside, ignore_errors=True)
-        path.rename(aside)
+        aside = path.with_name(path.name + ASIDE)
+        try:
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+        except OSError as error:
+            raise unusable(path, str(error)) from error
         log.warning("%s is rebuilt from the changelog: %s (kept as %s)", path, reason, aside.name)
 
-    async def _create(self, path: Path, identity: Identity) -> Store:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    async def create(self, identity: Identity) -> Store:
+        """A new, empty store, where there is none."""
+        path = self.path(identity.partition)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unusable(path, str(error)) from error
         store = await self._open(path)
         store.identity = identity
         return store
 
+    def _examine(self, store: Store, identity: Identity) -> str:
+        """Why a store that was opened cannot be used; empty if it can. It is closed unless it can."""
+        doubt = "unreadable"
+        try:
+            doubt = self._doubt(store, identity)
+        except DamagedError as error:
+            doubt = error.problem
+        finally:
+            if doubt:
+                store.close()
+        return doubt
+
     def _doubt(self, store: Store, identity: Identity) -> str:
-        """Why the store cannot be used; empty if it can."""
         if (schema := store.schema) > SCHEMA:
-            store.close()
             raise StateError(
                 f"{store.path} has schema {schema}, this release reads up to {SCHEMA}",
                 "A newer release wrote it: upgrade this worker, or remove the folder and it is rebuilt.",
             )
-        if store.identity != identity:
-            return f"it belongs to {store.identity}, not to {identity}"
+        found = store.identity
+        if found is None:
+            return "it does not say what it belongs to"
+        if found.recreated(identity) and store.offset >= 0:
+            raise recreated(store)
+        if found != identity:
+            return f"it belongs to {found}, not to {identity}"
         age = self._clock() - store.touched
         if age > self._max_age:
             return f"it was last up to date {age // HOUR} h ago: the changelog may have forgotten deletes since"
         return ""
 
     async def _open(self, path: Path) -> Store:
-        """Open or create; raises `StateError` if what is there is damaged."""
+        """Open or create; raises `DamagedError` if what is there is damaged."""
         for _ in range(_LOCK_TRIES):
             try:
-                return Store(Rdict(str(path), self._options()), path, self._indexer, self._clock)
+                return Store.opened(Rdict(str(path), self._options()), path, self._indexer, self._clock)
+            except FykeError:
+                raise
             except Exception as error:  # rocksdict has one exception, and says more only in its text
                 problem = str(error)
                 if any(word in problem for word in _DAMAGE):
-                    raise StateError(f"it is damaged: {problem}") from error
+                    raise DamagedError(f"it is damaged: {problem}") from error
                 if "lock hold" not in problem and "While lock file" not in problem:
-                    raise EnvironmentFault(f"{path} cannot be opened: {problem}", "Check space and rights.") from error
+                    raise unusable(path, problem) from error
             await asyncio.sleep(_LOCK_PAUSE)
         raise EnvironmentFault(f"{path} is used by another process", "Stop it, or give this worker its own --state.")
 
@@ -149,3 +178,23 @@ class Shelf:
         options.set_max_log_file_size(MiB)
         options.set_stats_dump_period_sec(0)
         return options
+
+
+def recreated(store: Store) -> StateError:
+    """What is said of a store whose changelog is another one now: it may have the only copy of its rows."""
+    return StateError(
+        f"the changelog topic was deleted and made again since {store.path} was written: "
+        f"the store holds about {store.sizes().rows:,} keys that Kafka has no more",
+        "To go on with what Kafka has: `fyke state rebuild --incomplete` (it keeps the store under another name).",
+    )
+
+
+def expired(store: Store, bounds: Bounds) -> StateError:
+    """What is said where the changelog begins behind what a store contains."""
+    return StateError(
+        f"the changelog of {store.path} begins at offset {bounds.begin}, the store needs it from {store.offset + 1} "
+        "on: records were deleted otherwise than by compaction, so rows are missing",
+        "Set the topic's cleanup.policy to compact (`fyke topics apply`) and look for a store that is complete: that "
+        f"of a worker that had the shard before, or one kept as …{ASIDE}. "
+        "To go on with what is left: `fyke state rebuild --incomplete`.",
+    )

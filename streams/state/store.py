@@ -12,8 +12,10 @@ each row more than twice as fast. The store itself remembers that it is underive
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from struct import Struct
@@ -21,9 +23,11 @@ from typing import Any, NoReturn, Protocol, cast
 
 from rocksdict import Rdict, ReadOptions, WriteBatch
 
-from streams.errors import OwnershipLost, StateError
+from streams.errors import DamagedError, EnvironmentFault, OwnershipLost
 from streams.state.fencing import NO_EPOCH
 from streams.state.fold import Folded
+
+log = logging.getLogger(__name__)
 
 SCHEMA = 1
 """Of the layout below. A store with a newer one stops the worker; an older one is rebuilt from the changelog."""
@@ -58,12 +62,20 @@ class Indexer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a store belongs to, written into it once."""
+    """What a store belongs to, written into it once.
+
+    `topic_id`: of those topics that had its name, one after the other, the one; "" where brokers do not say.
+    """
 
     cluster: str
     topic: str
     partition: int
     schema: int = SCHEMA
+    topic_id: str = ""
+
+    def recreated(self, now: Identity) -> bool:
+        """Whether `now` is the same changelog by its name only: the topic was deleted and made again."""
+        return self != now and replace(self, topic_id=now.topic_id) == now
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +118,15 @@ class Store:
         self._read: dict[bytes, bytes | None] = {}  # since the last write: what is written next was mostly read before
         self.stale = {key for key, _ in self._scan(_STALE)}
         self.derived = db.get(_DERIVED) == self._version()
+
+    @classmethod
+    def opened(cls, db: Rdict, path: Path, indexer: Indexer, clock: Callable[[], int]) -> Store:
+        """The store in an open database, which is closed if it cannot be read, so that its lock is free."""
+        try:
+            return cls(db, path, indexer, clock)
+        except BaseException:
+            db.close()
+            raise
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
@@ -214,20 +235,31 @@ class Store:
 
     def touch(self) -> None:
         """Note that the store is up to date now."""
-        self.touched = self._clock()
-        self._db.put(_POSITION, _PLACE.pack(self.offset, self.epoch, self.touched))
+        now = self._clock()
+        batch = WriteBatch(raw_mode=True)
+        batch.put(_POSITION, _PLACE.pack(self.offset, self.epoch, now))
+        self._write(batch)
+        self.touched = now
+
+    def begin_at(self, offset: int) -> None:
+        """Say of an empty store that it contains the changelog up to `offset`: what was there is gone for good."""
+        self.offset = offset
+        self.touch()
 
     def close(self) -> None:
         """Release the folder's lock. Whoever still holds the store then gets `OwnershipLost`."""
-        self._db.close()
-        self._db = _Closed()
+        db, self._db = self._db, _Closed()
+        try:
+            db.close()
+        except Exception as error:  # noqa: BLE001 - a full disk: what it could not write is in the changelog
+            log.warning("%s was not closed cleanly: %s", self.path, error)
 
     # ---- identity ------------------------------------------------------------------------------------------------
 
     @property
     def identity(self) -> Identity | None:
         """None: never written, or not readable by this release."""
-        raw = self._db.get(_IDENTITY)
+        (raw,) = self._get([_IDENTITY])
         try:
             return Identity(**json.loads(raw)) if raw else None
         except (ValueError, TypeError):
@@ -235,13 +267,15 @@ class Store:
 
     @identity.setter
     def identity(self, identity: Identity) -> None:
-        self._db.put(_IDENTITY, json.dumps(asdict(identity)).encode())
+        batch = WriteBatch(raw_mode=True)
+        batch.put(_IDENTITY, json.dumps(asdict(identity)).encode())
+        self._write(batch)
 
     @property
     def schema(self) -> int:
         """The layout's number; readable whatever else a newer release wrote. 0: none."""
         try:
-            return int(json.loads(self._db.get(_IDENTITY) or b"{}").get("schema", 0))
+            return int(json.loads(self._get([_IDENTITY])[0] or b"{}").get("schema", 0))
         except (ValueError, TypeError, AttributeError):
             return 0
 
@@ -332,11 +366,27 @@ class Store:
             raise
 
     def _examine(self, error: Exception) -> None:
-        """Mark a store that turns out damaged, so that the next start rebuilds it (rocksdict has one exception)."""
-        if "Corruption" in str(error):
-            (self.path / DAMAGED).write_text(str(error))
+        """Raise what a person can mend: rocksdict has one exception for all, and says more only in its text.
+
+        A store that turns out damaged is marked, so that the next start rebuilds it.
+        """
+        problem = str(error)
+        if "Corruption" in problem:
+            with suppress(OSError):  # a full disk: the next start meets the damage again
+                (self.path / DAMAGED).write_text(problem)
             remedy = "Start the worker again: it rebuilds the store from the changelog."
-            raise StateError(f"{self.path} is damaged: {error}", remedy) from error
+            raise DamagedError(f"{self.path} is damaged: {problem}", remedy) from error
+        if "IO error" in problem:
+            raise unusable(self.path, problem) from error
+
+
+def unusable(path: Path, problem: str) -> EnvironmentFault:
+    """What is said when the machine does not let a store be read or written."""
+    if "No space left" in problem:
+        remedy = "Make room on its disk and start the worker again: nothing is lost, it goes on where it was."
+    else:
+        remedy = "Look at its disk and at the rights of its folder, then start the worker again: nothing is lost."
+    return EnvironmentFault(f"the store {path} cannot be used: {problem}", remedy)
 
 
 def _put_rows(batch: WriteBatch, rows: Mapping[bytes, bytes | None]) -> None:

@@ -20,12 +20,13 @@ from mode import Service
 
 from streams.errors import OwnershipLost
 from streams.settings import Frontier
-from streams.state.changelog import ChangelogReader, ChangelogWriter, KafkaLog, connection
+from streams.state.bulk import Bounds
+from streams.state.changelog import ChangelogReader, ChangelogWriter, KafkaLog, connection, refused
 from streams.state.fencing import Accept, fence
 from streams.state.ledger import Item, Ledger
 from streams.state.partitions import Partitions, by_partition
-from streams.state.shelf import Shelf
-from streams.state.store import Indexer, Sizes, Store
+from streams.state.shelf import Shelf, expired
+from streams.state.store import Identity, Indexer, Sizes, Store
 from streams.topics import CHANGELOG
 
 __all__ = ["Indexer", "RowTable", "Store"]
@@ -111,7 +112,7 @@ class RowTable(Table[bytes, bytes]):
                 return await self._recover(wanted)
             except KafkaError as error:
                 if not error.retriable:
-                    raise
+                    raise refused(self.reader.topic, error) from error
                 log.warning("recovery of %s: %s; trying again", self.name, error)
                 await self.sleep(1.0)
 
@@ -121,9 +122,12 @@ class RowTable(Table[bytes, bytes]):
             for partition in partitions:
                 if ledger := self._partitions.get_open(partition):
                     await locks.enter_async_context(ledger.lock)  # nothing is written from here on
-            ends = await self.reader.ends(partitions)
-            ledgers = {partition: await self._open(partition, ends[partition], locks) for partition in partitions}
+            identities, bounds = await self.reader.identities(partitions), await self.reader.bounds(partitions)
+            ledgers = {
+                partition: await self._open(identities[partition], bounds[partition], locks) for partition in partitions
+            }
             starts = {partition: ledger.store.offset + 1 for partition, ledger in ledgers.items()}
+            ends = {partition: found.end for partition, found in bounds.items()}
             async with aclosing(self.reader.read(starts, ends)) as stretches:
                 async for partition, records, position in stretches:
                     ledgers[partition].absorb(records, position)
@@ -134,24 +138,34 @@ class RowTable(Table[bytes, bytes]):
         log.info("%s: %d changelog records of %d partitions in %.2f s", self.name, count, len(partitions), seconds)
         return {partition: ledger.store.offset for partition, ledger in ledgers.items()}
 
-    async def _open(self, partition: int, end: int, locks: AsyncExitStack) -> Ledger:
+    async def _open(self, identity: Identity, bounds: Bounds, locks: AsyncExitStack) -> Ledger:
         """The partition's ledger, locked; a store that is ahead of its changelog is replaced by an empty one."""
+        partition = identity.partition
         ledger = self._partitions.get_open(partition)
-        if ledger is not None and ledger.store.offset < end:
+        if ledger is not None and _fits(ledger.store, identity, bounds):
             return ledger
         self._partitions.close([partition])
-        cluster = await self.reader.cluster()
-        store = await self.shelf.open(cluster, self.reader.topic, partition)
-        if store.offset >= end:
-            reason = f"it contains offset {store.offset}, its changelog ends before {end}"
-            store.close()
-            self.shelf.set_aside(partition, reason)
-            store = await self.shelf.open(cluster, self.reader.topic, partition)
+        store = await self._open_store(identity, bounds)
         changelog = KafkaLog(self.reader, self._required_writer, partition)
         ledger = Ledger(store, changelog, lambda: self._generation(partition), self._accept)
         await locks.enter_async_context(ledger.lock)
         self._partitions.put_ledger(partition, ledger)
         return ledger
+
+    async def _open_store(self, identity: Identity, bounds: Bounds) -> Store:
+        """Raises `StateError` where the changelog has no more what the store lacks."""
+        store = await self.shelf.open(identity.cluster, identity.topic, identity.partition, identity.topic_id)
+        if store.offset >= bounds.end:
+            reason = f"it contains offset {store.offset}, its changelog ends before {bounds.end}"
+            store.close()
+            self.shelf.set_aside(identity.partition, reason)
+            store = await self.shelf.create(identity)
+        if store.offset + 1 < bounds.begin:
+            try:
+                raise expired(store, bounds)
+            finally:
+                store.close()
+        return store
 
     @Service.task
     async def _settle_idle(self) -> None:
@@ -208,3 +222,8 @@ class RowTable(Table[bytes, bytes]):
         if self._reader is None:
             self._reader = ChangelogReader(self.changelog_topic.get_topic_name(), connection(self.app.conf))
         return self._reader
+
+
+def _fits(store: Store, identity: Identity, bounds: Bounds) -> bool:
+    """Whether an open store can go on with the changelog as it is now."""
+    return store.identity == identity and bounds.begin <= store.offset + 1 <= bounds.end

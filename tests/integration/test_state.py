@@ -17,9 +17,9 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from agents.delivery.producer import Producer
 from agents.io.admin import Admin
-from streams.errors import OwnershipLost
+from streams.errors import DamagedError, OwnershipLost, StateError
 from streams.state.changelog import ChangelogReader, KafkaLog
-from streams.state.fencing import MARKER, Accept, Headers, fence
+from streams.state.fencing import MARKER, Accept, Headers, epoch_headers, fence
 from streams.state.ledger import Item, Ledger
 from streams.state.recovery import RowTables
 from streams.state.table import RowTable
@@ -214,12 +214,69 @@ async def test_a_deleted_tail_neither_hangs_nor_empties_a_store_that_has_it(sett
     await delete_records(settings, end)
     async with worker(settings, producer, tmp_path) as table:
         assert_rows(table, {b"a": b"w\x01"})
-    shutil.rmtree(tmp_path)
-    async with worker(settings, producer, tmp_path) as table:
-        assert_rows(table, {})
         await table.claim(PARTITION)
         await table.put_many(PARTITION, [(b"b", b"w\x01")])
-        assert_rows(table, {b"b": b"w\x01"})
+        assert_rows(table, {b"a": b"w\x01", b"b": b"w\x01"})
+
+
+@pytest.mark.parametrize("wiped", [True, False])
+async def test_a_changelog_that_lost_what_a_store_lacks_stops_the_worker_by_name(settings, producer, tmp_path, wiped):
+    async with worker(settings, producer, tmp_path) as table:
+        await table.claim(PARTITION)
+        await table.put_many(PARTITION, list(ROWS.items())[:10])
+        end = table.store(PARTITION).offset + 1
+    if wiped:
+        shutil.rmtree(tmp_path)
+    else:  # another worker has written since
+        await producer.send_all(changelog(settings), PARTITION, [(b"later", b"w\x01")], epoch_headers(end))
+        end += 1
+    await delete_records(settings, end)
+    for _ in range(2):
+        with pytest.raises(StateError, match=f"begins at offset {end}") as caught:
+            await refused(settings, producer, tmp_path)
+        assert "fyke state rebuild --incomplete" in caught.value.remedy
+
+
+async def test_a_topic_made_again_under_the_same_name_is_not_taken_for_the_old_one(settings, producer, tmp_path):
+    async with worker(settings, producer, tmp_path) as table:
+        await table.claim(PARTITION)
+        await table.put_many(PARTITION, [(b"a", b"w\x01")])
+    await make_again(settings)
+    await producer.send_all(changelog(settings), PARTITION, [(b"%d" % each, b"w\x01") for each in range(10)])
+    with pytest.raises(StateError, match="deleted and made again"):
+        await refused(settings, producer, tmp_path)
+
+
+async def test_a_topic_made_again_under_a_running_worker_ends_it(settings, producer, tmp_path):
+    async with worker(settings, producer, tmp_path) as table:
+        await table.claim(PARTITION)
+        await table.put_many(PARTITION, list(ROWS.items())[:10])
+        await make_again(settings)
+        with pytest.raises(DamagedError, match="goes on at offset 0"):
+            await table.put_many(PARTITION, [(b"a", b"w\x01")])
+        with pytest.raises(OwnershipLost):
+            await table.put_many(PARTITION, [(b"a", b"w\x01")])
+
+
+async def make_again(settings) -> None:
+    """Delete the changelog topic and make it again, as somebody might who wants to begin anew."""
+    async with Admin(settings.kafka.bootstrap, settings) as admin:
+        await admin._client.delete_topics([changelog(settings)])
+        async with asyncio.timeout(30):
+            while changelog(settings) in await admin.partition_counts():  # noqa: ASYNC110 - the broker signals nothing
+                await asyncio.sleep(0.05)
+        await admin.apply_topics()
+
+
+async def refused(settings, producer, folder: Path) -> None:
+    """Recover the partition as a worker does at its start. Raises why it cannot."""
+    table = RowTable(
+        faust.App("alone", broker=f"kafka://{settings.kafka.bootstrap}", datadir=folder, store="memory://"),
+        name="rows", partitions=settings.kafka.partitions, indexer=ByState(), settings=settings.frontier,
+        writer=producer, changelog_topic=None,
+    )  # fmt: skip
+    table._reader = ChangelogReader(changelog(settings), {"bootstrap_servers": settings.kafka.bootstrap})
+    await table.recover([PARTITION])
 
 
 async def test_a_store_ahead_of_its_changelog_is_rebuilt_with_a_word(settings, producer, tmp_path, caplog):

@@ -21,7 +21,7 @@ async def test_a_broker_that_is_away_is_an_error_that_recovery_waits_for(reader)
         await reader.ends([0])
     assert caught.value.retriable
     with pytest.raises(KafkaError) as caught:
-        await reader.cluster()
+        await reader.identities([0])
     assert caught.value.retriable
     gc.collect()  # a client left open would warn, and a warning fails
 

@@ -42,8 +42,8 @@ class Log:
         self.records.append(Record(len(self.records), MARKER, MARKER_VALUE))
         return len(self.records) - 1
 
-    async def cluster(self) -> str:
-        return CLUSTER
+    async def identities(self, partitions: Sequence[int]) -> dict[int, Identity]:
+        return {partition: Identity(CLUSTER, self.topic, partition) for partition in partitions}
 
     async def ends(self, partitions: Sequence[int]) -> dict[int, int]:
         return dict.fromkeys(partitions, len(self.records))
