@@ -75,7 +75,7 @@ class Desk:
 async def desk(settings: Settings) -> AsyncIterator[Desk]:
     """The desk of a command. An embedded broker that does not run is started for its time."""
     async with AsyncExitStack() as stack:
-        bootstrap = await stack.enter_async_context(_broker(settings))
+        bootstrap = await stack.enter_async_context(broker(settings))
         admin = await stack.enter_async_context(Admin(bootstrap, settings))
         await admin.check_topics()
         writer = await stack.enter_async_context(Writer(bootstrap, settings))
@@ -87,7 +87,11 @@ async def desk(settings: Settings) -> AsyncIterator[Desk]:
 
 
 @asynccontextmanager
-async def _broker(settings: Settings) -> AsyncIterator[str]:
+async def broker(settings: Settings) -> AsyncIterator[str]:
+    """The address of the broker. An embedded one that does not run is started for the block if it has data.
+
+    Raises `EnvironmentFault` where there is none.
+    """
     if settings.kafka.bootstrap or not EmbeddedBroker(settings).status().data:
         yield running_bootstrap(settings)  # raises where nothing was ever crawled: no broker is made for a question
         return

@@ -138,6 +138,23 @@ def occupied(folder: Path) -> Iterator[None]:
         hold.drop()
 
 
+@contextmanager
+def vacant(folder: Path) -> Iterator[None]:
+    """Keep workers out of a worker's folder for the block.
+
+    Raises `EnvironmentFault` if one is in it, or its place is held by a `fyke crawl` that would start one.
+    """
+    holds = [Hold.take(folder / name) for name in ("slot", "worker")]
+    try:
+        if None in holds:
+            raise EnvironmentFault(f"a worker uses {folder}", "Stop it first: its crawl, or the worker itself.")
+        yield
+    finally:
+        for hold in holds:
+            if hold is not None:
+                hold.drop()
+
+
 def _unused(folder: Path) -> bool:
     """Whether no worker is in the folder: one whose `fyke crawl` was killed may still be finishing its work."""
     hold = Hold.take(folder / "worker")

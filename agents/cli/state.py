@@ -1,4 +1,4 @@
-"""`fyke state size`: what the frontier's stores on this machine hold and take."""
+"""`fyke state`: what the frontier's stores on this machine hold and take (`size`), and whether they are sound."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from agents.cli import upkeep
 from agents.cli.options import settings_of
 
 if TYPE_CHECKING:
@@ -18,7 +19,11 @@ _COLUMNS = ("worker", "shard", "urls", "open", "rows", "disk")
 
 @click.group()
 def state() -> None:
-    """Look at what workers remember on this machine."""
+    """Look at what workers remember on this machine, and make it anew."""
+
+
+state.add_command(upkeep.check)
+state.add_command(upkeep.rebuild)
 
 
 @state.command()

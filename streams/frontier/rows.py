@@ -146,6 +146,14 @@ def decode_host_row(data: bytes) -> HostRow:
     return row
 
 
+def readable(key: bytes, value: bytes) -> None:
+    """Read a row of any kind as a worker would. Raises what decoding it raises."""
+    if key[:1] == URL_KEY:
+        decode_url_row(value)
+    elif key[:1] == HOST_KEY:
+        decode_host_row(value)
+
+
 def _newer(schema: int) -> NewerSchemaError:
     return NewerSchemaError(
         f"the frontier's rows have schema {schema}, this release reads up to {ROW_SCHEMA}",

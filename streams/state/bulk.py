@@ -93,6 +93,10 @@ class TopicReader:
 
         return await self._patiently(ask)
 
+    def partitions(self) -> frozenset[int]:
+        """The partitions that the topic has."""
+        return frozenset(self._client.cluster.partitions_for_topic(self.topic) or ())
+
     async def bounds(self, partitions: Sequence[int]) -> dict[int, Bounds]:
         """Where partitions begin and end now."""
 

@@ -10,15 +10,13 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import aclosing
 from typing import Any, NamedTuple, Protocol
 
-from aiokafka.errors import CorruptRecordException, KafkaError, TopicAuthorizationFailedError
 from faust.transport.drivers.aiokafka import Transport, credentials_to_aiokafka_auth, server_list
 
-from streams.errors import EnvironmentFault
 from streams.state.bulk import Bounds, TopicReader
 from streams.state.fencing import Headers
 from streams.state.fold import LogRecord
+from streams.state.identity import Identity
 from streams.state.ledger import Item
-from streams.state.store import Identity
 
 
 class ChangelogWriter(Protocol):
@@ -55,6 +53,11 @@ class ChangelogReader:
         async with TopicReader(self.topic, self._connection) as topic:
             cluster, topic_id = await topic.origin()
         return {partition: Identity(cluster, self.topic, partition, topic_id=topic_id) for partition in partitions}
+
+    async def partitions(self) -> frozenset[int]:
+        """The partitions that the topic has."""
+        async with TopicReader(self.topic, self._connection) as topic:
+            return topic.partitions()
 
     async def bounds(self, partitions: Sequence[int]) -> dict[int, Bounds]:
         """The offsets of the first record of each partition, and of the next one."""
@@ -109,14 +112,3 @@ def connection(conf: Any) -> dict[str, Any]:
         "bootstrap_servers": server_list(conf.broker_consumer, Transport.default_port),
         **credentials_to_aiokafka_auth(conf.broker_credentials, conf.ssl_context),
     }
-
-
-def refused(topic: str, error: KafkaError) -> EnvironmentFault:
-    """What is said when the brokers refuse the changelog for good: rights, or a record that they cannot read."""
-    if isinstance(error, TopicAuthorizationFailedError):
-        remedy = "Grant this worker's user Read, Write, Describe and DescribeConfigs on it."
-    elif isinstance(error, CorruptRecordException):
-        remedy = "A replica of it is damaged: let another one lead (kafka-leader-election.sh), or restore the topic."
-    else:
-        remedy = "Look at the brokers' logs, then start the worker again."
-    return EnvironmentFault(f"the changelog {topic} cannot be read: {error or type(error).__name__}", remedy)

@@ -21,7 +21,8 @@ from streams.errors import FykeError
 from streams.state.changelog import ChangelogReader
 from streams.state.fencing import MARKER, NO_EPOCH
 from streams.state.fold import fold
-from streams.state.store import SCHEMA, Identity, Indexer, Store
+from streams.state.identity import SCHEMA, Identity
+from streams.state.store import Indexer, Store
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,9 @@ from rocksdict import BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressi
 
 from streams.errors import DamagedError, EnvironmentFault, FykeError, StateError
 from streams.settings import Frontier, MiB
-from streams.state.bulk import Bounds
-from streams.state.store import DAMAGED, SCHEMA, Identity, Indexer, Store, unusable
+from streams.state.faults import ASIDE, recreated, unusable
+from streams.state.identity import SCHEMA, Identity
+from streams.state.store import DAMAGED, Indexer, Store
 from streams.topics import HOUR
 
 log = logging.getLogger(__name__)
@@ -30,8 +31,6 @@ and small blocks half of what zstd and 4 KiB cost, for a third more disk."""
 _METADATA_BLOCK = 4096
 """Bytes of a piece of an index or filter. In one piece they are larger than a shard of the cache (its capacity / 64):
 it could not keep them and every read would load them again, at 10^6 rows at thirty times the cost."""
-ASIDE = ".aside"
-"""At the end of the name of a store that was set aside."""
 _OPEN_FILES = 512
 _LOCK_TRIES, _LOCK_PAUSE = 20, 0.5  # a predecessor that is just stopping holds the lock for some seconds
 _DAMAGE = ("Corruption", "No such file", "Invalid argument")
@@ -126,7 +125,7 @@ class Shelf:
         if found is None:
             return "it does not say what it belongs to"
         if found.recreated(identity) and store.offset >= 0:
-            raise recreated(store)
+            raise recreated(store.path, store.sizes().rows)
         if found != identity:
             return f"it belongs to {found}, not to {identity}"
         age = self._clock() - store.touched
@@ -178,23 +177,3 @@ class Shelf:
         options.set_max_log_file_size(MiB)
         options.set_stats_dump_period_sec(0)
         return options
-
-
-def recreated(store: Store) -> StateError:
-    """What is said of a store whose changelog is another one now: it may have the only copy of its rows."""
-    return StateError(
-        f"the changelog topic was deleted and made again since {store.path} was written: "
-        f"the store holds about {store.sizes().rows:,} keys that Kafka has no more",
-        "To go on with what Kafka has: `fyke state rebuild --incomplete` (it keeps the store under another name).",
-    )
-
-
-def expired(store: Store, bounds: Bounds) -> StateError:
-    """What is said where the changelog begins behind what a store contains."""
-    return StateError(
-        f"the changelog of {store.path} begins at offset {bounds.begin}, the store needs it from {store.offset + 1} "
-        "on: records were deleted otherwise than by compaction, so rows are missing",
-        "Set the topic's cleanup.policy to compact (`fyke topics apply`) and look for a store that is complete: that "
-        f"of a worker that had the shard before, or one kept as …{ASIDE}. "
-        "To go on with what is left: `fyke state rebuild --incomplete`.",
-    )

@@ -15,7 +15,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from struct import Struct
@@ -23,14 +23,13 @@ from typing import Any, NoReturn, Protocol, cast
 
 from rocksdict import Rdict, ReadOptions, WriteBatch
 
-from streams.errors import DamagedError, EnvironmentFault, OwnershipLost
+from streams.errors import DamagedError, OwnershipLost
+from streams.state.faults import unusable
 from streams.state.fencing import NO_EPOCH
 from streams.state.fold import Folded
+from streams.state.identity import Identity
 
 log = logging.getLogger(__name__)
-
-SCHEMA = 1
-"""Of the layout below. A store with a newer one stops the worker; an older one is rebuilt from the changelog."""
 
 DAMAGED = "DAMAGED"
 """Name of the file that tells the next start that reading found this store damaged."""
@@ -58,24 +57,6 @@ class Indexer(Protocol):
     def counters(self, key: bytes, value: bytes) -> Iterable[tuple[bytes, int]]:
         """What a row adds to which counters."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What a store belongs to, written into it once.
-
-    `topic_id`: of those topics that had its name, one after the other, the one; "" where brokers do not say.
-    """
-
-    cluster: str
-    topic: str
-    partition: int
-    schema: int = SCHEMA
-    topic_id: str = ""
-
-    def recreated(self, now: Identity) -> bool:
-        """Whether `now` is the same changelog by its name only: the topic was deleted and made again."""
-        return self != now and replace(self, topic_id=now.topic_id) == now
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +94,11 @@ class Store:
         self._db: Any = db
         self._indexer = indexer
         self._clock = clock
-        place = db.get(_POSITION)
+        place, version = self._get([_POSITION, _DERIVED])
         self.offset, self.epoch, self.touched = _PLACE.unpack(place) if place else (-1, NO_EPOCH, clock())
         self._read: dict[bytes, bytes | None] = {}  # since the last write: what is written next was mostly read before
         self.stale = {key for key, _ in self._scan(_STALE)}
-        self.derived = db.get(_DERIVED) == self._version()
+        self.derived = version == self._version()
 
     @classmethod
     def opened(cls, db: Rdict, path: Path, indexer: Indexer, clock: Callable[[], int]) -> Store:
@@ -165,6 +146,14 @@ class Store:
     def rows(self, prefix: bytes = b"", *, after: bytes = b"", limit: int = 1000) -> list[tuple[bytes, bytes]]:
         """Up to `limit` rows whose key has `prefix`, by key; `after` as in `scan`."""
         return list(self._scan(_ROW, prefix, after, limit))
+
+    def every_row(self) -> Iterator[tuple[bytes, bytes]]:
+        """All rows by key, for whoever looks at the whole store."""
+        return self._scan(_ROW)
+
+    def every_entry(self) -> Iterator[tuple[bytes, bytes]]:
+        """All entries of the index by key."""
+        return self._scan(_INDEX)
 
     def counters(self, prefix: bytes = b"") -> dict[bytes, int]:
         """The counters whose name has `prefix`; a counter that is 0 is absent."""
@@ -378,15 +367,6 @@ class Store:
             raise DamagedError(f"{self.path} is damaged: {problem}", remedy) from error
         if "IO error" in problem:
             raise unusable(self.path, problem) from error
-
-
-def unusable(path: Path, problem: str) -> EnvironmentFault:
-    """What is said when the machine does not let a store be read or written."""
-    if "No space left" in problem:
-        remedy = "Make room on its disk and start the worker again: nothing is lost, it goes on where it was."
-    else:
-        remedy = "Look at its disk and at the rights of its folder, then start the worker again: nothing is lost."
-    return EnvironmentFault(f"the store {path} cannot be used: {problem}", remedy)
 
 
 def _put_rows(batch: WriteBatch, rows: Mapping[bytes, bytes | None]) -> None:

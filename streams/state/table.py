@@ -21,12 +21,14 @@ from mode import Service
 from streams.errors import OwnershipLost
 from streams.settings import Frontier
 from streams.state.bulk import Bounds
-from streams.state.changelog import ChangelogReader, ChangelogWriter, KafkaLog, connection, refused
+from streams.state.changelog import ChangelogReader, ChangelogWriter, KafkaLog, connection
+from streams.state.faults import expired, refused
 from streams.state.fencing import Accept, fence
+from streams.state.identity import Identity
 from streams.state.ledger import Item, Ledger
 from streams.state.partitions import Partitions, by_partition
-from streams.state.shelf import Shelf, expired
-from streams.state.store import Identity, Indexer, Sizes, Store
+from streams.state.shelf import Shelf
+from streams.state.store import Indexer, Sizes, Store
 from streams.topics import CHANGELOG
 
 __all__ = ["Indexer", "RowTable", "Store"]
@@ -162,7 +164,7 @@ class RowTable(Table[bytes, bytes]):
             store = await self.shelf.create(identity)
         if store.offset + 1 < bounds.begin:
             try:
-                raise expired(store, bounds)
+                raise expired(store.path, store.offset, bounds.begin)
             finally:
                 store.close()
         return store

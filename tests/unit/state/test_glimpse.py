@@ -13,7 +13,8 @@ from rocksdict import Options, Rdict
 from streams.state.changelog import Stretch
 from streams.state.fencing import MARKER, MARKER_VALUE, epoch_headers
 from streams.state.glimpse import Glimpse, glimpse
-from streams.state.store import Identity, Store
+from streams.state.identity import Identity
+from streams.state.store import Store
 from tests.unit.state.rows import ByState
 
 TOPIC, CLUSTER = "t-changelog", "cluster"
