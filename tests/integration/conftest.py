@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from agents.delivery.producer import Producer
+from agents.io.admin import Admin
 from streams.settings import Settings
 from tests.integration.service import Client, Site, connected, service_settings, serving
 from tests.kafka import TestBroker
@@ -29,3 +31,22 @@ async def client(service: Settings) -> AsyncIterator[Client]:
     """A plain client; the topics are there."""
     async with connected(service) as client:
         yield client
+
+
+@pytest.fixture
+async def settings(broker: TestBroker) -> Settings:
+    """Of the broker; the topics are there."""
+    async with Admin(broker.bootstrap, broker.settings) as admin:
+        await admin.apply_topics()
+    return broker.settings
+
+
+@pytest.fixture
+async def producer(settings: Settings) -> AsyncIterator[Producer]:
+    """What writes changelogs."""
+    failures: list[Exception] = []
+    producer = Producer(settings.kafka.bootstrap, settings, "test", failures.append)
+    await producer.start()
+    yield producer
+    await producer.stop()
+    assert failures == []

@@ -5,165 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-import faust
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from agents.delivery.producer import Producer
-from agents.io.admin import Admin
-from streams.errors import DamagedError, OwnershipLost, StateError
+from streams.errors import OwnershipLost
 from streams.state.changelog import ChangelogReader, KafkaLog
-from streams.state.fencing import MARKER, Accept, Headers, epoch_headers, fence
-from streams.state.ledger import Item, Ledger
-from streams.state.recovery import RowTables
-from streams.state.table import RowTable
-from streams.topics import CHANGELOG, INBOX
-from tests.unit.state.rows import ByState, Clock, counters_of, index_of, shelf
+from streams.state.fencing import MARKER, Accept, fence
+from streams.state.ledger import Ledger
+from tests.integration.rowtable import (
+    PARTITION,
+    ROWS,
+    Pausing,
+    assert_rows,
+    changelog,
+    control_record,
+    raw_log,
+    until,
+    worker,
+)
+from tests.unit.state.rows import Clock, shelf
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
-
-PARTITION = 1
-ROWS = {b"%05d" % number: b"w" + bytes([number % 7]) + b"row" for number in range(3000)}
-
-
-@pytest.fixture
-async def settings(broker):
-    async with Admin(broker.bootstrap, broker.settings) as admin:
-        await admin.apply_topics()
-    return broker.settings
-
-
-@pytest.fixture
-async def producer(settings):
-    failures: list[Exception] = []
-    producer = Producer(settings.kafka.bootstrap, settings, "test", failures.append)
-    await producer.start()
-    yield producer
-    await producer.stop()
-    assert failures == []
-
-
-class Pausing:
-    """A producer whose process is frozen while a batch is in it: nothing leaves before `thaw`."""
-
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-        self.thaw = asyncio.Event()
-        self.thaw.set()
-
-    async def send_all(
-        self, topic: str, partition: int, items: Sequence[Item], headers: Headers = ()
-    ) -> list[tuple[int, int]]:
-        await self.thaw.wait()
-        return await self._producer.send_all(topic, partition, items, headers)
-
-
-@asynccontextmanager
-async def worker(settings, writer, datadir: Path, accept: Accept = fence) -> AsyncIterator[RowTable]:
-    """A worker of the frontier's group with nothing but the table; ready when the block begins."""
-    kafka = settings.kafka
-    app = faust.App(
-        f"{kafka.prefix}frontier",
-        broker=f"kafka://{kafka.bootstrap}",
-        datadir=datadir,
-        store="memory://",
-        Table=RowTable,
-        TableManager=RowTables,
-        table_standby_replicas=0,
-        topic_allow_declare=False,
-        topic_disable_leader=True,
-        web_enabled=False,
-        broker_session_timeout=6,
-        broker_heartbeat_interval=1,
-        broker_rebalance_timeout=10,
-        broker_request_timeout=10,
-        stream_wait_empty=False,
-    )
-    table = RowTable(
-        app,
-        name="rows",
-        partitions=kafka.partitions,
-        indexer=ByState(),
-        settings=settings.frontier,
-        writer=writer,
-        accept=accept,
-    )
-    tables = app.tables
-    assert isinstance(tables, RowTables)
-    tables.add(table)
-
-    async def idle(stream):
-        async for _ in stream:
-            pass
-
-    app.agent(app.topic(kafka.prefix + INBOX.name, key_type=bytes, value_type=bytes))(idle)
-    await app.start()
-    try:
-        await until(tables.recovery.completed.is_set)
-        yield table
-    finally:
-        await app.stop()
-
-
-async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - the conditions are Faust's and RocksDB's, which signal nothing
-            await asyncio.sleep(0.02)
-
-
-def assert_rows(table: RowTable, rows: dict[bytes, bytes]) -> None:
-    store = table.store(PARTITION)
-    assert dict(store.rows(limit=100_000)) == rows
-    assert store.scan(b"", limit=100_000) == index_of(rows)
-    assert store.counters() == counters_of(rows)
-
-
-def changelog(settings) -> str:
-    return settings.kafka.prefix + CHANGELOG.name
-
-
-async def control_record(settings) -> None:
-    """End the changelog with a transaction's marker, which no consumer is ever given."""
-    producer = AIOKafkaProducer(bootstrap_servers=settings.kafka.bootstrap, transactional_id=settings.kafka.prefix)
-    await producer.start()
-    with suppress(RuntimeError):
-        async with producer.transaction():
-            await producer.send_and_wait(changelog(settings), b"?", b"aborted", partition=PARTITION)
-            raise RuntimeError
-    await producer.stop()
-
-
-async def delete_records(settings, before: int) -> None:
-    """Empty the changelog up to an offset, as an operator could; the broker refuses it for a topic only compacted."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka.bootstrap)
-    await admin.start()
-    policy = {"cleanup.policy": "compact,delete"}
-    await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, changelog(settings), policy)])
-    tp = TopicPartition(changelog(settings), PARTITION)
-    await admin.delete_records({tp: RecordsToDelete(before_offset=before)})
-    await admin.close()
-
-
-async def raw_log(settings) -> list[tuple[bytes, bytes | None]]:
-    """Every record of the changelog partition, marker or stale."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=settings.kafka.bootstrap, auto_offset_reset="earliest")
-    await consumer.start()
-    try:
-        tp = TopicPartition(changelog(settings), PARTITION)
-        consumer.assign([tp])
-        end = (await consumer.end_offsets([tp]))[tp]
-        records = []
-        while await consumer.position(tp) < end:
-            records += (await consumer.getmany(tp, timeout_ms=200)).get(tp, [])
-        return [(record.key, record.value) for record in records]
-    finally:
-        await consumer.stop()
 
 
 async def test_rows_survive_a_restart_with_the_disk_and_without_it(settings, producer, tmp_path, caplog):
@@ -204,79 +67,6 @@ async def test_marker_at_tail(settings, producer, tmp_path):
         async with worker(settings, producer, tmp_path) as table:
             assert_rows(table, {b"a": b"w\x01", b"b": b"w\x02"})
         shutil.rmtree(tmp_path)
-
-
-async def test_a_deleted_tail_neither_hangs_nor_empties_a_store_that_has_it(settings, producer, tmp_path):
-    async with worker(settings, producer, tmp_path) as table:
-        await table.claim(PARTITION)
-        await table.put_many(PARTITION, [(b"a", b"w\x01")])
-        end = table.store(PARTITION).offset + 1
-    await delete_records(settings, end)
-    async with worker(settings, producer, tmp_path) as table:
-        assert_rows(table, {b"a": b"w\x01"})
-        await table.claim(PARTITION)
-        await table.put_many(PARTITION, [(b"b", b"w\x01")])
-        assert_rows(table, {b"a": b"w\x01", b"b": b"w\x01"})
-
-
-@pytest.mark.parametrize("wiped", [True, False])
-async def test_a_changelog_that_lost_what_a_store_lacks_stops_the_worker_by_name(settings, producer, tmp_path, wiped):
-    async with worker(settings, producer, tmp_path) as table:
-        await table.claim(PARTITION)
-        await table.put_many(PARTITION, list(ROWS.items())[:10])
-        end = table.store(PARTITION).offset + 1
-    if wiped:
-        shutil.rmtree(tmp_path)
-    else:  # another worker has written since
-        await producer.send_all(changelog(settings), PARTITION, [(b"later", b"w\x01")], epoch_headers(end))
-        end += 1
-    await delete_records(settings, end)
-    for _ in range(2):
-        with pytest.raises(StateError, match=f"begins at offset {end}") as caught:
-            await refused(settings, producer, tmp_path)
-        assert "fyke state rebuild --incomplete" in caught.value.remedy
-
-
-async def test_a_topic_made_again_under_the_same_name_is_not_taken_for_the_old_one(settings, producer, tmp_path):
-    async with worker(settings, producer, tmp_path) as table:
-        await table.claim(PARTITION)
-        await table.put_many(PARTITION, [(b"a", b"w\x01")])
-    await make_again(settings)
-    await producer.send_all(changelog(settings), PARTITION, [(b"%d" % each, b"w\x01") for each in range(10)])
-    with pytest.raises(StateError, match="deleted and made again"):
-        await refused(settings, producer, tmp_path)
-
-
-async def test_a_topic_made_again_under_a_running_worker_ends_it(settings, producer, tmp_path):
-    async with worker(settings, producer, tmp_path) as table:
-        await table.claim(PARTITION)
-        await table.put_many(PARTITION, list(ROWS.items())[:10])
-        await make_again(settings)
-        with pytest.raises(DamagedError, match="goes on at offset 0"):
-            await table.put_many(PARTITION, [(b"a", b"w\x01")])
-        with pytest.raises(OwnershipLost):
-            await table.put_many(PARTITION, [(b"a", b"w\x01")])
-
-
-async def make_again(settings) -> None:
-    """Delete the changelog topic and make it again, as somebody might who wants to begin anew."""
-    async with Admin(settings.kafka.bootstrap, settings) as admin:
-        await admin._client.delete_topics([changelog(settings)])
-        async with asyncio.timeout(30):
-            while changelog(settings) in await admin.partition_counts():  # noqa: ASYNC110 - the broker signals nothing
-                await asyncio.sleep(0.05)
-        await admin.apply_topics()
-
-
-async def refused(settings, producer, folder: Path) -> None:
-    """Recover the partition as a worker does at its start. Raises why it cannot."""
-    table = RowTable(
-        faust.App("alone", broker=f"kafka://{settings.kafka.bootstrap}", datadir=folder, store="memory://"),
-        name="rows", partitions=settings.kafka.partitions, indexer=ByState(), settings=settings.frontier,
-        writer=producer, changelog_topic=None,
-    )  # fmt: skip
-    table._reader = ChangelogReader(changelog(settings), {"bootstrap_servers": settings.kafka.bootstrap})
-    await table.recover([PARTITION])
 
 
 async def test_a_store_ahead_of_its_changelog_is_rebuilt_with_a_word(settings, producer, tmp_path, caplog):
