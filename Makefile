@@ -1,11 +1,13 @@
 # Fyke. `make crawl` and `make test` need nothing but this folder: they set everything up inside it.
 .POSIX:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev crawl test check lint simulate conformance bench docs fmt lock clean
+.PHONY: help setup setup-dev crawl test check lint simulate faults conformance bench docs fmt lock clean
 
 SEED =
 N = 500
 JOBS = 1
+SHORT =
+LINE =
 ARGS =
 PY = .venv/bin/python
 PYTEST = $(PY) -m pytest
@@ -36,6 +38,9 @@ lint: setup-dev
 
 simulate: setup-dev ## N=500 schedules of crashes and delays from number SEED=0 on, in JOBS=1 processes
 	@seed='$(SEED)'; $(PY) -m tests.simulation.run -n $(N) --seed "$${seed:-0}" --jobs $(JOBS) $(ARGS)
+
+faults: setup-dev ## the fault table on three brokers; SHORT=1 as in `make test`, LINE=name, SEED=n, ARGS=--fresh
+	@$(PY) -m tests.faults.run $(SHORT:1=--short) $(LINE:%=--line %) --seed '$(SEED)' $(ARGS)
 
 conformance: setup-dev ## the suites of others: URLs, robots.txt, encodings, …
 	@$(PYTEST) tests/conformance $(ARGS)

@@ -33,13 +33,13 @@ CONFIRMED = 5.0
 SAMPLE = re.compile(r'^(\w+)(?:\{stage="([^"]*)"[^}]*\})? (\S+)$', re.MULTILINE)
 
 
-def host_names(count: int, shards: int = 4) -> tuple[str, ...]:
-    """`count` names of hosts, the same number in every shard."""
+def host_names(count: int, shards: int = 4, domain: str = "test") -> tuple[str, ...]:
+    """`count` names of hosts below `domain`, the same number in every shard."""
     names: list[str] = []
     number = 0
     while len(names) < count:
         number += 1
-        name = f"host{number}.test"
+        name = f"host{number}.{domain}"
         if shard_of(name, shards) == len(names) % shards:
             names.append(name)
     return tuple(names)

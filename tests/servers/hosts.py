@@ -19,7 +19,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from email.utils import formatdate
@@ -95,10 +95,17 @@ def serve(hosts: dict[str, Host], folder: Path) -> Iterator[Running]:
     """Serve until the block ends."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "hosts.json").write_text(json.dumps({name: asdict(host) for name, host in hosts.items()}))
+    with running(__name__, folder) as server:
+        yield server
+
+
+@contextmanager
+def running(module: str, folder: Path) -> Iterator[Running]:
+    """`python -m MODULE FOLDER`, a module that calls `listen` below, until the block ends."""
     log, port = folder / "access.jsonl", folder / "port"
     log.touch()
     with (folder / "errors.txt").open("ab") as errors:
-        process = subprocess.Popen([sys.executable, "-m", __name__, str(folder)], stderr=errors)
+        process = subprocess.Popen([sys.executable, "-m", module, str(folder)], stderr=errors)
     try:
         deadline = time.monotonic() + 30
         while not port.exists() or not port.read_text():
@@ -143,7 +150,7 @@ class Server:
         lines = head.decode("ascii").split("\r\n")
         method, uri, _ = lines[0].split(" ")
         host = next(line[5:].strip() for line in lines if line.lower().startswith("host:"))
-        status, fields, body, pause, wait = self._answer(host.lower(), uri)
+        status, fields, body, pause, wait = self.answer(host.lower(), uri)
         await asyncio.sleep(pause)
         reply = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{fields}Content-Length: {len(body)}\r\n\r\n"
         answered = time.time()
@@ -151,11 +158,15 @@ class Server:
             await asyncio.get_running_loop().sock_sendall(client, reply.encode() + (body if method == "GET" else b""))
         finally:
             entry = Entry(round(start, 6), round(answered, 6), round(time.time(), 6), host, uri, status, wait)
-            self.log.write(json.dumps(asdict(entry)) + "\n")
+            self.note(entry)
         return True
 
-    def _answer(self, name: str, uri: str) -> tuple[int, str, bytes, float, int]:
-        """Status, header lines, body, seconds to take, and the wait it asks for."""
+    def note(self, entry: Entry) -> None:
+        """Write a line of the log."""
+        self.log.write(json.dumps(asdict(entry)) + "\n")
+
+    def answer(self, name: str, uri: str) -> tuple[int, str, bytes, float, int]:
+        """Status, header lines, body, seconds to take, and the wait it asks for (seconds)."""
         host = self.hosts.get(name)
         if host is None:
             return 404, "", b"", 0.0, 0
@@ -213,28 +224,33 @@ async def main(folder: Path) -> None:
     hosts = {
         name: Host(**host | {"waits": tuple(Wait(**wait) for wait in host["waits"])}) for name, host in data.items()
     }
+    await listen(folder, lambda log: Server(hosts, log))
+
+
+async def listen(folder: Path, make: Callable[[Any], Server]) -> None:
+    """Serve what `make` answers, given the open log, until SIGTERM."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     listener.setblocking(False)
     with (folder / "access.jsonl").open("a", buffering=1, encoding="utf-8") as log:
-        server, running = Server(hosts, log), set[asyncio.Task[None]]()
+        server, open_ = make(log), set[asyncio.Task[None]]()
 
         async def accept() -> None:
             for _ in itertools.count():
                 client, _address = await loop.sock_accept(listener)
                 client.setblocking(False)
                 task = asyncio.create_task(server.connection(client))
-                running.add(task)
-                task.add_done_callback(running.discard)
+                open_.add(task)
+                task.add_done_callback(open_.discard)
 
         accepting = asyncio.create_task(accept())
         (folder / "port.new").write_text(str(listener.getsockname()[1]))
         os.replace(folder / "port.new", folder / "port")  # noqa: PTH105 - atomic
         await ended.wait()
-        for task in (accepting, *running):
+        for task in (accepting, *open_):
             task.cancel()
-        await asyncio.gather(accepting, *running, return_exceptions=True)
+        await asyncio.gather(accepting, *open_, return_exceptions=True)
 
 
 if __name__ == "__main__":

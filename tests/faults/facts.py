@@ -1,0 +1,243 @@
+"""What a crawl left behind, read from Kafka, from the exported files and from the server's log, for the checker.
+
+Every topic is read to its end offset by a consumer of our own: the product's reader is not its own witness. What is
+read: who ordered which URL when, what was answered when, which row each URL ended with (the changelog, folded), which
+records and failures there are, when the crawl ended, and every offset that was ever committed.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from streams import messages as m
+from streams.codecs import decode, decode_inbox
+from streams.definitions import CrawlDefinition
+from streams.errors import MessageError
+from streams.frontier.rows import URL_KEY, State, decode_url_row
+from streams.state.fencing import NO_EPOCH
+from streams.state.fold import fold
+from tests.servers.hosts import Entry
+
+OFFSETS = "__consumer_offsets"
+Visit = tuple[bytes, int]
+"""Fingerprint and visit: what is ordered and answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where a URL stands in the frontier's table."""
+
+    url: str
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A committed offset, in the order of the log."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(slots=True)
+class Facts:
+    """All that is known about a crawl afterwards. Times in seconds since the epoch.
+
+    `orders`, `answers`: by visit of a page, in the order of time; `exported`: identities of lines; `ends`: time of each
+    announcement of the end; `unread`: messages behind what the groups have committed; `stale`: changelog records of
+    owners that had been fenced off.
+    """
+
+    seeds: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    urls: dict[bytes, str] = field(default_factory=dict)
+    orders: dict[Visit, list[float]] = field(default_factory=dict)
+    answers: dict[Visit, list[float]] = field(default_factory=dict)
+    pages: int = 0
+    records: list[tuple[str, int]] = field(default_factory=list)
+    failures: list[tuple[str, int, str]] = field(default_factory=list)
+    exported_records: list[tuple[str, int]] = field(default_factory=list)
+    exported_failures: list[tuple[str, int, str]] = field(default_factory=list)
+    unreadable: int = 0
+    ends: list[float] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    requests: list[Entry] = field(default_factory=list)
+    unread: dict[str, int] = field(default_factory=dict)
+    stale: int = 0
+
+
+async def read(bootstrap: str, topic: str, starts: Mapping[int, int] | None = None) -> list[Any]:
+    """The records of a topic from `starts` (default: the beginning) to its end as it is now, by partition."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        partitions = (await consumer._client.fetch_all_metadata()).partitions_for_topic(topic)
+        assert partitions, f"there is no topic {topic}"
+        tps = [TopicPartition(topic, partition) for partition in sorted(partitions)]
+        ends = await consumer.end_offsets(tps)
+        begins = await consumer.beginning_offsets(tps)
+        todo = {tp for tp in tps if max(begins[tp], (starts or {}).get(tp.partition, 0)) < ends[tp]}
+        consumer.assign(list(todo))
+        for tp in todo:
+            consumer.seek(tp, max(begins[tp], (starts or {}).get(tp.partition, 0)))
+        found: dict[TopicPartition, list[Any]] = defaultdict(list)
+        while todo:
+            for tp, records in (await consumer.getmany(*todo, timeout_ms=500)).items():
+                found[tp] += [record for record in records if record.offset < ends[tp]]
+            todo = {tp for tp in todo if await consumer.position(tp) < ends[tp]}
+        return [record for tp in tps for record in found[tp]]
+    finally:
+        await consumer.stop()
+
+
+async def ends(bootstrap: str, topics: Iterable[str]) -> dict[str, dict[int, int]]:
+    """Where topics end now, by topic and partition."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        cluster = await consumer._client.fetch_all_metadata()
+        result: dict[str, dict[int, int]] = {}
+        for topic in topics:
+            tps = [TopicPartition(topic, number) for number in cluster.partitions_for_topic(topic)]
+            result[topic] = {tp.partition: end for tp, end in (await consumer.end_offsets(tps)).items()}
+        return result
+    finally:
+        await consumer.stop()
+
+
+async def collect(bootstrap: str, prefix: str, crawl: str, starts: Mapping[str, Mapping[int, int]]) -> Facts:
+    """What the topics say of a crawl. `starts`: where they stood before it, by name without prefix."""
+
+    async def records(name: str) -> list[Any]:
+        return await read(bootstrap, prefix + name, starts.get(name))
+
+    facts = Facts()
+    take_orders(facts, crawl, await records("fetches"))
+    take_answers(facts, crawl, await records("inbox"))
+    facts.pages = sum(_of_crawl(record, crawl) for record in await records("pages"))
+    take_records(facts, crawl, await records("records"))
+    take_failures(facts, crawl, await records("failures"))
+    take_ends(facts, crawl, await records("crawls"))
+    take_rows(facts, crawl, await read(bootstrap, prefix + "frontier-rows-changelog"))
+    facts.commits = [commit for commit in commits(await read(bootstrap, OFFSETS)) if commit.group.startswith(prefix)]
+    return facts
+
+
+def take_orders(facts: Facts, crawl: str, records: Iterable[Any]) -> None:
+    """From `fetches`."""
+    for record in records:
+        order = decode(m.FetchOrder, record.value)
+        if order.crawl == crawl and order.kind == "page":
+            facts.urls[order.fingerprint] = order.url
+            facts.orders.setdefault((order.fingerprint, order.visit), []).append(record.timestamp / 1000)
+
+
+def take_answers(facts: Facts, crawl: str, records: Iterable[Any]) -> None:
+    """From `inbox`: what was deferred counts as answered, the frontier orders it anew."""
+    for record in records:
+        try:
+            message = decode_inbox(record.value)
+        except MessageError:
+            facts.unreadable += 1
+            continue
+        if isinstance(message, m.Outcomes):
+            for item in message.items:
+                if isinstance(item, m.FetchOutcome) and item.crawl == crawl and item.kind == "page":
+                    facts.answers.setdefault((item.fingerprint, item.visit), []).append(record.timestamp / 1000)
+
+
+def _of_crawl(record: Any, crawl: str) -> bool:
+    return dict(record.headers).get("crawl", b"").decode() == crawl
+
+
+def take_records(facts: Facts, crawl: str, records: Iterable[Any]) -> None:
+    """From `records`."""
+    for record in records:
+        found = decode(m.Record, record.value)
+        if found.crawl == crawl:
+            facts.records.append((found.url, found.visit))
+
+
+def take_failures(facts: Facts, crawl: str, records: Iterable[Any]) -> None:
+    """From `failures`: those that are final."""
+    for record in records:
+        found = decode(m.Failure, record.value)
+        if found.failure == "unreadable":
+            facts.unreadable += 1
+        elif found.crawl == crawl and found.next.action != "retry":
+            facts.failures.append((found.url, found.visit, found.next.action))
+
+
+def take_ends(facts: Facts, crawl: str, records: Iterable[Any]) -> None:
+    """From `crawls`: every announcement of the end. Two with one version are one: the first of them holds."""
+    versions = set()
+    for record in records:
+        if record.value is None:
+            continue
+        definition = decode(CrawlDefinition, record.value)
+        if definition.id == crawl and definition.state == "ended" and definition.version not in versions:
+            versions.add(definition.version)
+            facts.ends.append(record.timestamp / 1000)
+
+
+def take_rows(facts: Facts, crawl: str, records: Iterable[Any]) -> None:
+    """From the changelog, folded by partition."""
+    by_partition: dict[int, list[Any]] = defaultdict(list)
+    for record in records:
+        by_partition[record.partition].append(record)
+    for log in by_partition.values():
+        folded = fold(log, NO_EPOCH)
+        facts.stale += len(folded.stale)
+        for key, value in folded.rows.items():
+            if key.startswith(URL_KEY) and value is not None:
+                row = decode_url_row(value)
+                if row.crawl == crawl:
+                    facts.rows.append(Row(row.url, row.state))
+                    facts.urls.setdefault(key[len(URL_KEY) :], row.url)
+
+
+def commits(records: Iterable[Any]) -> Iterator[Commit]:
+    """What `__consumer_offsets` holds, by Kafka's own formats (OffsetCommitKey 0, 1, OffsetCommitValue 0 to 4).
+
+    Each value begins with its version (int16) and the offset (int64). Keys of version 2 are about groups, not offsets.
+    """
+    for record in records:
+        if record.key is None or record.value is None or struct.unpack_from(">h", record.key)[0] > 1:
+            continue
+        group, at = _string(record.key, 2)
+        topic, at = _string(record.key, at)
+        (partition,) = struct.unpack_from(">i", record.key, at)
+        (offset,) = struct.unpack_from(">q", record.value, 2)
+        yield Commit(group, topic, partition, offset)
+
+
+def _string(data: bytes, at: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from(">h", data, at)
+    return data[at + 2 : at + 2 + length].decode(), at + 2 + length
+
+
+def exported(facts: Facts, crawl: str, out: Path) -> None:
+    """From the output folder."""
+    for line in _lines(out / "records.jsonl"):
+        if line["crawl"] == crawl:
+            facts.exported_records.append((line["url"], line["visit"]))
+    for line in _lines(out / "failures.jsonl"):
+        if line["crawl"] == crawl:
+            facts.exported_failures.append((line["url"], line["visit"], line["next"]["action"]))
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                yield json.loads(line)

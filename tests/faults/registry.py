@@ -1,0 +1,8 @@
+"""All lines, in the order of the table."""
+
+from __future__ import annotations
+
+from tests.faults import kills
+from tests.faults.lines import Line
+
+ALL: tuple[Line, ...] = (*kills.LINES,)

@@ -1,0 +1,168 @@
+"""The fault ring's checker, as tables: what it is told, and what it must find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streams.frontier.rows import State
+from tests.faults import checker
+from tests.faults.checker import Fault, Limits
+from tests.faults.facts import Commit, Facts, Row
+from tests.faults.site import Fate
+from tests.servers.hosts import Entry
+
+A, B, GONE = "http://a.test/p/0.html", "http://a.test/p/1.html", "http://a.test/p/2.html"
+EXPECTED: dict[str, Fate] = {A: "done", B: "done", GONE: "failed"}
+LIMITS = Limits(delay=1.0, parallelism=1)
+FINGERPRINTS = {A: b"a", B: b"b", GONE: b"c"}
+
+
+def request(url: str, start: float, took: float = 0.1) -> Entry:
+    host, _, path = url.removeprefix("http://").partition("/")
+    return Entry(start, start + took, start + took, host, f"/{path}", 200)
+
+
+def good() -> Facts:
+    """A crawl in which nothing is wrong: an order, a request and an answer each second."""
+    times = dict(zip(EXPECTED, (10.0, 11.0, 12.0), strict=True))
+    return Facts(
+        seeds=[A, B],
+        rows=[Row(A, State.DONE), Row(B, State.DONE), Row(GONE, State.FAILED)],
+        urls={FINGERPRINTS[url]: url for url in EXPECTED},
+        orders={(FINGERPRINTS[url], 1): [at - 0.5] for url, at in times.items()},
+        answers={(FINGERPRINTS[url], 1): [at + 0.5] for url, at in times.items()},
+        pages=2,
+        records=[(A, 1), (B, 1)],
+        failures=[(GONE, 1, "none")],
+        exported_records=[(A, 1), (B, 1)],
+        exported_failures=[(GONE, 1, "none")],
+        ends=[20.0],
+        requests=[request(url, at) for url, at in times.items()],
+    )
+
+
+def findings(facts: Facts, *faults: Fault) -> dict[str, str]:
+    return {url: found for url, found in checker.of_urls(EXPECTED, facts, faults).urls.items() if found != "right"}
+
+
+def test_nothing_is_found_where_nothing_is_wrong() -> None:
+    verdict = checker.judge(EXPECTED, good(), [], LIMITS)
+    assert verdict.problems == []
+    assert verdict.figures["right"] == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        pytest.param({"rows": [Row(A, State.DONE), Row(GONE, State.FAILED)]}, {B: "lost"}, id="no row"),
+        pytest.param(
+            {"rows": [Row(A, State.DONE), Row(B, State.WAITING), Row(GONE, State.FAILED)]}, {B: "lost"}, id="waits"
+        ),
+        pytest.param(
+            {"rows": [Row(A, State.DONE), Row(B, State.FETCHED), Row(GONE, State.FAILED)]}, {B: "lost"}, id="unparsed"
+        ),
+        pytest.param(
+            {"rows": [Row(A, State.DONE), Row(B, State.FAILED), Row(GONE, State.FAILED)]}, {B: "lost"}, id="other end"
+        ),
+        pytest.param({"rows": [*good().rows, Row(B, State.DONE)]}, {B: "duplicated"}, id="two rows"),
+        pytest.param({"rows": [*good().rows, Row("http://a.test/x", State.DONE)]},
+                     {"http://a.test/x": "unexpected"}, id="a row of no page"),
+        pytest.param({"exported_records": [(A, 1)]}, {B: "lost"}, id="no line"),
+        pytest.param({"exported_failures": []}, {GONE: "lost"}, id="no line of a failure"),
+        pytest.param({"exported_records": [(A, 1), (B, 1), (B, 1)]}, {B: "duplicated"}, id="two lines"),
+        pytest.param({"exported_records": [(A, 1), (B, 1), (B, 2)]}, {B: "duplicated"}, id="two visits"),
+        pytest.param({"exported_records": [(A, 1), (B, 1), (GONE, 1)]}, {GONE: "unexpected"}, id="line of a failure"),
+        pytest.param({"requests": [request(A, 10.0), request(B, 11.0)]}, {GONE: "lost"}, id="never asked for"),
+        pytest.param({"requests": [*good().requests, request("http://a.test/x", 13.0)]},
+                     {"http://a.test/x": "unexpected"}, id="a request for no page"),
+        pytest.param({"requests": [*good().requests, request(B, 13.0)]}, {B: "fetched too often"}, id="asked twice"),
+    ],
+)  # fmt: skip
+def test_finding_of_a_url(change: dict[str, Any], found: dict[str, str]) -> None:
+    assert findings(replace(good(), **change)) == found
+
+
+@pytest.mark.parametrize(
+    ("fault", "allowed"),
+    [
+        pytest.param(Fault("kill", 11.2, 13.0), True, id="while it was out"),
+        pytest.param(Fault("kill", 5.0, 10.4), False, id="before it was ordered"),
+        pytest.param(Fault("kill", 11.6, 13.0), False, id="after it was answered"),
+        pytest.param(Fault("freeze", 10.0, 10.6), True, id="ordered during the fault"),
+    ],
+)
+def test_repeat_is_allowed_where_the_order_was_out_at_a_fault(fault: Fault, allowed: bool) -> None:
+    facts = replace(good(), requests=[*good().requests, request(B, 13.0)])
+    assert (findings(facts, fault) == {}) is allowed
+
+
+def test_repeats_are_bounded_by_what_was_out_at_the_moments_of_the_faults() -> None:
+    again = replace(good(), requests=[*good().requests, request(B, 13.0)])
+    (problem,) = checker.judge(EXPECTED, again, [Fault("kill", 10.0, 11.2)], Limits(1.0, 2)).problems[-1:] or [""]
+    assert problem == ""
+    assert any("1 fetches repeated, 0 were out" in problem
+               for problem in checker.judge(EXPECTED, again, [Fault("kill", 9.0, 11.2)], LIMITS).problems)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("orders", "answers", "spans"),
+    [
+        ([1.0], [2.0], [(1.0, 2.0)]),
+        ([1.0, 1.5], [2.0], [(1.0, 2.0)]),
+        ([1.0, 3.0], [2.0, 4.0], [(1.0, 2.0), (3.0, 4.0)]),
+        ([1.0], [2.0, 2.5], [(1.0, 2.0)]),
+        ([1.0], [], [(1.0, float("inf"))]),
+    ],
+)
+def test_out_spans(orders: list[float], answers: list[float], spans: list[tuple[float, float]]) -> None:
+    assert checker.out_spans({(b"a", 1): orders}, {(b"a", 1): answers}) == {(b"a", 1): spans}
+
+
+@pytest.mark.parametrize(
+    ("ends", "problem"),
+    [([], "not announced"), ([20.0, 21.0], "announced 2 times"), ([11.5], "1 requests after the end")],
+)
+def test_end(ends: list[float], problem: str) -> None:
+    (found,) = checker.end_problems(replace(good(), ends=ends))
+    assert problem in found
+
+
+@pytest.mark.parametrize(
+    ("starts", "took", "thaws", "problems"),
+    [
+        pytest.param([10.0, 11.0, 12.0], 0.1, [], 0, id="in time"),
+        pytest.param([10.0, 10.9995], 0.1, [], 0, id="rounding"),
+        pytest.param([10.0, 10.99], 0.1, [], 1, id="early"),
+        pytest.param([10.0, 11.0], 1.5, [], 1, id="two at a time"),
+        pytest.param([10.0, 10.5], 0.1, [10.45], 0, id="past its last check when frozen"),
+        pytest.param([10.0, 10.5], 0.1, [10.3], 1, id="long after the thaw"),
+        pytest.param([10.0, 10.5], 0.1, [10.6], 1, id="before the thaw"),
+    ],
+)
+def test_politeness(starts: list[float], took: float, thaws: list[float], problems: int) -> None:
+    requests = [request(A, start, took) for start in reversed(starts)]
+    assert len(checker.politeness_problems(requests, LIMITS, thaws)) == problems
+
+
+def test_commits_that_move_backwards() -> None:
+    commits = [Commit("g", "t", 0, 5), Commit("g", "t", 1, 3), Commit("g", "t", 0, 5), Commit("g", "u", 0, 1)]
+    assert checker.commit_problems(commits) == []
+    (problem,) = checker.commit_problems([*commits, Commit("g", "t", 0, 4), Commit("g", "t", 0, 6)])
+    assert "moved backwards" in problem
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"unread": {"parser pages": 2}}, "left unread"),
+        ({"unreadable": 1}, "could not be read"),
+        ({"seeds": []}, "journal"),
+        ({"seeds": ["http://b.test/"]}, "journal"),
+    ],
+)
+def test_problem_of_the_whole(change: dict[str, Any], problem: str) -> None:
+    (found,) = checker.judge(EXPECTED, replace(good(), **change), [], LIMITS).problems
+    assert problem in found
