@@ -19,6 +19,7 @@ from streams.errors import FykeError, NewerSchemaError
 from streams.state.bulk import Bounds
 from streams.state.faults import ASIDE
 from streams.state.identity import SCHEMA, Identity
+from streams.state.manifest import Manifest
 from streams.state.store import DAMAGED, Indexer, Store
 from streams.topics import HOUR
 
@@ -123,6 +124,8 @@ def _look_at_identity(checkup: Checkup, store: Store, known: Known | None) -> No
         checkup.found("stop", text, "Upgrade Fyke, or remove the folder and it is rebuilt.")
         return
     found = store.identity
+    if Manifest(checkup.path).length() < store.noted:
+        checkup.found("rebuilt", "its MANIFEST is shorter than it was: it does not know all of its files", REBUILD)
     if found is None:
         checkup.found("rebuilt", "it does not say what it belongs to", REBUILD)
         return

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aiokafka.errors import CorruptRecordException, KafkaError, TopicAuthorizationFailedError
 
-from streams.errors import EnvironmentFault, StateError
+from streams.errors import DamagedError, EnvironmentFault, StateError
 
 ASIDE = ".aside"
 """At the end of the name of a store that was set aside."""
@@ -19,6 +19,11 @@ def unusable(path: Path, problem: str) -> EnvironmentFault:
     else:
         remedy = "Look at its disk and at the rights of its folder, then start the worker again: nothing is lost."
     return EnvironmentFault(f"the store {path} cannot be used: {problem}", remedy)
+
+
+def removed(path: Path) -> DamagedError:
+    """What is said when somebody removed a store under its worker."""
+    return DamagedError(f"{path} was removed", "Start the worker again: it rebuilds the store from the changelog.")
 
 
 def recreated(path: Path, rows: int) -> StateError:

@@ -19,6 +19,7 @@ from streams.errors import DamagedError, EnvironmentFault, FykeError, StateError
 from streams.settings import Frontier, MiB
 from streams.state.faults import ASIDE, recreated, unusable
 from streams.state.identity import SCHEMA, Identity
+from streams.state.manifest import Length, Manifest
 from streams.state.store import DAMAGED, Indexer, Store
 from streams.topics import HOUR
 
@@ -136,8 +137,11 @@ class Shelf:
     async def _open(self, path: Path) -> Store:
         """Open or create; raises `DamagedError` if what is there is damaged."""
         for _ in range(_LOCK_TRIES):
+            length = Manifest(path).length()  # before: opening begins another one
             try:
-                return Store.opened(Rdict(str(path), self._options()), path, self._indexer, self._clock)
+                return _checked(
+                    Store.opened(Rdict(str(path), self._options()), path, self._indexer, self._clock), length
+                )
             except FykeError:
                 raise
             except Exception as error:  # rocksdict has one exception, and says more only in its text
@@ -177,3 +181,11 @@ class Shelf:
         options.set_max_log_file_size(MiB)
         options.set_stats_dump_period_sec(0)
         return options
+
+
+def _checked(store: Store, length: Length) -> Store:
+    """The store, if its MANIFEST is as long as it was when the store was last written to."""
+    if length < store.noted:
+        store.close()
+        raise DamagedError(f"it is damaged: its MANIFEST was {store.noted.size} bytes long, it is {length.size}")
+    return store

@@ -24,10 +24,11 @@ from typing import Any, NoReturn, Protocol, cast
 from rocksdict import Rdict, ReadOptions, WriteBatch
 
 from streams.errors import DamagedError, OwnershipLost
-from streams.state.faults import unusable
+from streams.state.faults import removed, unusable
 from streams.state.fencing import NO_EPOCH
 from streams.state.fold import Folded
 from streams.state.identity import Identity
+from streams.state.manifest import Manifest, unpack
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ DAMAGED = "DAMAGED"
 """Name of the file that tells the next start that reading found this store damaged."""
 
 _ROW, _INDEX, _COUNTER, _STALE = b"r", b"i", b"c", b"s"
-_IDENTITY, _POSITION, _DERIVED = b"midentity", b"mposition", b"mderived"
+_IDENTITY, _POSITION, _DERIVED, _MANIFEST = b"midentity", b"mposition", b"mderived", b"mmanifest"
 _NUMBER = Struct(">q")
 _PLACE = Struct(">qqq")  # offset, epoch, time in ms
 _REMEMBERED = 20_000  # rows; a turn reads fewer
@@ -86,7 +87,8 @@ class Store:
     """An open store. Opened by `streams.state.shelf`, filled by `streams.state.ledger`; callers read.
 
     `offset`: of the last changelog record it contains (-1: none); `epoch`: highest marker up to there; `stale`: keys
-    that the owner has to write again; `derived`: index and counters are those of the rows. `clock`: ms since 1970.
+    that the owner has to write again; `derived`: index and counters are those of the rows; `noted`: how long its
+    MANIFEST was at the last write before it was opened. `clock`: ms since 1970.
     """
 
     def __init__(self, db: Rdict, path: Path, indexer: Indexer, clock: Callable[[], int]) -> None:
@@ -94,7 +96,9 @@ class Store:
         self._db: Any = db
         self._indexer = indexer
         self._clock = clock
-        place, version = self._get([_POSITION, _DERIVED])
+        self._manifest = Manifest(path)
+        place, version, length = self._get([_POSITION, _DERIVED, _MANIFEST])
+        self.noted = unpack(length)
         self.offset, self.epoch, self.touched = _PLACE.unpack(place) if place else (-1, NO_EPOCH, clock())
         self._read: dict[bytes, bytes | None] = {}  # since the last write: what is written next was mostly read before
         self.stale = {key for key, _ in self._scan(_STALE)}
@@ -348,6 +352,7 @@ class Store:
             raise
 
     def _write(self, batch: WriteBatch) -> None:
+        batch.put(_MANIFEST, self._manifest.length().pack())
         try:
             self._db.write(batch)
         except Exception as error:
@@ -365,6 +370,8 @@ class Store:
                 (self.path / DAMAGED).write_text(problem)
             remedy = "Start the worker again: it rebuilds the store from the changelog."
             raise DamagedError(f"{self.path} is damaged: {problem}", remedy) from error
+        if not (self.path / "CURRENT").exists():
+            raise removed(self.path) from error
         if "IO error" in problem:
             raise unusable(self.path, problem) from error
 

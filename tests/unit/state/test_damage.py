@@ -161,6 +161,25 @@ async def test_no_flipped_bit_changes_what_is_read(tmp_path: Path) -> None:
     assert ALL - 1 in outcomes
 
 
+async def test_a_manifest_cut_anywhere_hides_no_rows(tmp_path: Path) -> None:
+    """Cut between two records it is a valid one, of a store that lacks what was written to files since."""
+    store = derived(await shelf(tmp_path / "whole").open("c", "t", 3))
+    for begin in range(0, ALL, 400):
+        write(store, begin, begin + 400)
+        if begin < 800:
+            store._db.flush()
+    whole = tmp_path / "copy"
+    shutil.copytree(store.path, whole)
+    store.close()
+    (manifest,) = whole.glob("MANIFEST-*")
+    for cut in range(0, manifest.stat().st_size, 11):
+        folder = tmp_path / str(cut)
+        shutil.copytree(whole, folder / "rows-3.db")
+        os.truncate(folder / "rows-3.db" / manifest.name, cut)
+        assert await look(folder) == -1
+        shutil.rmtree(folder)
+
+
 async def test_damage_met_at_work_ends_the_worker_so_that_it_starts_again(tmp_path: Path) -> None:
     path = await written(tmp_path)
     flip("*.sst")(path)
@@ -172,6 +191,16 @@ async def test_damage_met_at_work_ends_the_worker_so_that_it_starts_again(tmp_pa
     assert [error.exit_code for error in said] == [Exit.BROKEN]  # so that a supervisor starts it again
     said.clear()
     assert (path / DAMAGED).exists()
+    assert await look(tmp_path) == -1
+
+
+async def test_a_store_removed_under_its_worker_is_rebuilt_by_its_next_start(tmp_path: Path) -> None:
+    store = derived(await shelf(tmp_path).open("c", "t", 3))
+    write(store, 0, HALF)
+    shutil.rmtree(store.path)
+    with pytest.raises(DamagedError, match="was removed"):
+        write(store, HALF, 80 * ALL)  # until a file must be made
+    store.close()
     assert await look(tmp_path) == -1
 
 
