@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults import kills
+from tests.faults import kills, stores
 from tests.faults.lines import Line
 
-ALL: tuple[Line, ...] = (*kills.LINES,)
+ALL: tuple[Line, ...] = (*kills.LINES, *stores.LINES)
