@@ -70,6 +70,19 @@ async def open_store(folder: Path) -> Store:
     return await Shelf(folder, "rows", FrontierIndexer(), Frontier(), 1 << 60, lambda: 0).open("", "", 0)
 
 
+async def recover(reader: ChangelogReader, store: Store, end: int) -> None:
+    """From nothing to the first order."""
+    with measured("recovery, wiped disk, to the first order", end):
+        began, read = time.perf_counter(), 0
+        async for number in replay(reader, store, 0, end):
+            read += number
+            if number and read == end:
+                print(f"\ninto the store: {end / (time.perf_counter() - began):,.0f}/s", end="")
+        shard = Shard(ShardConfig(0), store, 0, {"bench": CRAWL})
+        assert shard.turn([], 1_800_000_000_000, {}).orders
+    assert store.counters() == {b"bench\0waiting": ROWS}
+
+
 async def test_rates(broker):
     settings = broker.settings
     async with Admin(broker.bootstrap, settings) as admin:
@@ -94,16 +107,7 @@ async def test_rates(broker):
         store.close()
         end = await log.end()
         fresh = await open_store(Path(folder) / "b")
-        with measured("recovery, wiped disk, to the first order", end):
-            began, steps = time.perf_counter(), 0
-            async for number in replay(reader, fresh, 0, end):
-                steps += number
-                if steps == end:
-                    print(f"\n  into the store {end / (time.perf_counter() - began):,.0f}/s", end="")
-                    steps += 1
-            shard = Shard(ShardConfig(0), fresh, 0, {"bench": CRAWL})
-            assert shard.turn([], 1_800_000_000_000, {}).orders
-        assert fresh.counters() == {b"bench\0waiting": ROWS}
+        await recover(reader, fresh, end)
         with measured("scan of the index, 1,000 a call", ROWS):
             after, seen = b"", 0
             while entries := fresh.scan(b"", after=after, limit=1000):
