@@ -22,20 +22,19 @@ from rocksdict import AccessType, Options, Rdict
 
 from streams.errors import Exit
 from streams.frontier.index import FrontierIndexer
+from streams.frontier.rows import URL_KEY, decode_url_row
 from streams.state.fencing import NO_EPOCH
 from streams.state.fold import fold
 from streams.state.store import Store
 from streams.state.table import MAX_AGE
 from streams.topics import CHANGELOG, ROWS
-from tests.faults import facts
+from tests.faults import checker, facts
 from tests.faults.bench import Bench
 from tests.faults.lines import Dose, Line, Verdict
 from tests.faults.service import Crawling, Service, run_fyke
 from tests.faults.workers import Process
 
 RECOVERED = re.compile(r"rows: (\d+) changelog records of \d+ partitions in ([\d.]+) s")
-SMALL_FILES = {"frontier.write_buffer": 128 << 10}
-"""So that a short crawl leaves files to damage, not only a write-ahead log."""
 ROOM = "24m"
 
 
@@ -104,7 +103,7 @@ def state_lost(bench: Bench, dose: Dose) -> Verdict:
     """Remove all that a busy frontier remembers: while it is down, and while it runs (it is killed later)."""
     slowest, records, seconds = 0.0, 0, 0.0
     with (
-        bench.own_service(SMALL_FILES) as service,
+        bench.own_service() as service,
         bench.crawl(service, size=dose.size, delay=0.05, pause=0.03) as crawl,
     ):
         for number in range(dose.times):
@@ -142,6 +141,18 @@ class Damage:
     name: str
     do: Callable[[Path], None]
     says: str
+
+
+def into_files(path: Path) -> None:
+    """Write what is only in the write-ahead log into a table file, so that there is one to damage, and a row after it.
+
+    As a worker does it when it starts, or has written enough.
+    """
+    store = Store(
+        Rdict(str(path), Options(raw_mode=True)), path, FrontierIndexer(), lambda: time.time_ns() // 1_000_000
+    )
+    store.touch()
+    store.close()
 
 
 def truncate(pattern: str) -> Callable[[Path], None]:
@@ -202,17 +213,18 @@ DAMAGES = (
 def state_damaged(bench: Bench, dose: Dose) -> Verdict:
     """Each damage to the stores of a busy frontier that was killed; then one whose disk is full."""
     with (
-        bench.own_service(SMALL_FILES) as service,
-        bench.crawl(service, size=dose.size, delay=0.05, pause=0.03) as crawl,
+        bench.own_service() as service,
+        bench.crawl(service, size=dose.size, delay=0.3, pause=0.03) as crawl,
     ):
         damages = DAMAGES[: dose.times]
         verdict = Verdict()
         for number, damage in enumerate(damages):
-            crawl.reach(0.6 * (number + 1) / len(damages))
+            crawl.reach(0.4 * (number + 1) / len(damages))
             process = crawl.workers.busy("frontier")
             with crawl.fault(damage.name):
                 process.kill()
                 for path in stores(process):
+                    into_files(path)
                     damage.do(path)
                 seconds = back(crawl, process)
             verdict.figures[f"{damage.name}, s"] = seconds
@@ -289,8 +301,19 @@ def changelog_expired(bench: Bench, dose: Dose) -> Verdict:
             folder.with_name("kept").rename(folder)
             verdict.figures["s with the store back"] = back(crawl, process)
         crawl.finish()
-        verdict.add(crawl.verdict())
+        found = crawl.collect()
+        found.rows = [row for path in stores(process) for row in rows_of(path, crawl.name)]  # the only copy of them
+        verdict.add(checker.judge(crawl.site.expected(), found, crawl.faults, crawl.limits))
     return verdict
+
+
+def rows_of(path: Path, crawl: str) -> Iterator[facts.Row]:
+    """The URLs of a crawl in a store."""
+    for key, value in read(path)[1].items():
+        if key.startswith(URL_KEY):
+            row = decode_url_row(value)
+            if row.crawl == crawl:
+                yield facts.Row(row.url, row.state)
 
 
 async def expire(service: Service) -> None:
