@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from agents.io.endpoints import MAX_SKEW
 from agents.io.survey import STABLE, GroupState, TopicState
+from streams.state.checkup import REBUILD, Checkup
 
 GIB: Final = 1 << 30
 LEAST_FREE: Final = 1 * GIB
@@ -15,9 +17,6 @@ LEAST_FREE: Final = 1 * GIB
 
 LEAST_FILES: Final = 1024
 """Open files of a process: a connection for each request, the files of RocksDB, the broker's segments."""
-
-STALE: Final = 3.5 * 24 * 3600.0
-"""Seconds: half of delete.retention.ms of a changelog. An older store may lack deletions, so it is never used again."""
 
 _SHOWN: Final = 4
 
@@ -38,13 +37,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFolder:
-    """A worker's folder below the state folder. `age`: seconds since its tables changed, 0 without tables."""
+    """A worker's folder below the state folder: whether a worker is in it, and whoever started that one still there."""
 
     name: str
     pid: int
     runs: bool
     has_parent: bool
-    age: float
 
 
 def disk(path: str, free: int) -> Finding:
@@ -72,7 +70,7 @@ def clock(skew: float) -> Finding:
 
 
 def worker_folders(found: Sequence[WorkerFolder]) -> list[Finding]:
-    """Processes that were left behind, and tables that are too old to be used."""
+    """Processes that were left behind."""
     running = [worker for worker in found if worker.runs]
     findings = [
         Finding(
@@ -83,16 +81,18 @@ def worker_folders(found: Sequence[WorkerFolder]) -> list[Finding]:
         for worker in running
         if not worker.has_parent
     ]
-    findings += [
-        Finding(
-            "state",
-            f"the tables of {worker.name} have not changed for {worker.age / 86400:.0f} days: they would be rebuilt",
-            f"Delete workers/{worker.name} below the state folder, or leave it: its next worker rebuilds it.",
-        )
-        for worker in found
-        if not worker.runs and worker.age > STALE
-    ]
     return findings or [Finding("workers", f"{len(running)} of {len(found)} run here; nothing is left of others")]
+
+
+def stores(found: Sequence[Checkup], state: Path) -> list[Finding]:
+    """Stores at rest below the state folder `state`."""
+    findings = [
+        Finding("state", f"{checkup.path.relative_to(state)}: {each.text}", each.remedy or REBUILD)
+        for checkup in found
+        for each in checkup.findings
+        if each.effect != "none"
+    ]
+    return findings or ([Finding("state", f"{len(found)} stores at rest can be used as they are")] if found else [])
 
 
 def topics(found: Sequence[TopicState]) -> list[Finding]:

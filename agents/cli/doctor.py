@@ -68,11 +68,11 @@ def _machine(settings: Settings) -> list[Finding]:
 
 
 def _folders(state: Path) -> list[Finding]:
-    """The workers' folders. What is in their stores is for `fyke state check` to say."""
+    """The workers' folders, and the stores in those that are at rest."""
     from agents.cli import checks
 
     folders = [_worker(path) for path in sorted((state / "workers").glob("*-[0-9]*")) if path.is_dir()]
-    return checks.worker_folders(folders) if folders else []
+    return [*checks.worker_folders(folders), *_stores(state)] if folders else []
 
 
 def _worker(folder: Path) -> WorkerFolder:
@@ -81,9 +81,23 @@ def _worker(folder: Path) -> WorkerFolder:
 
     runs = is_held(folder / "worker")
     pid = int((folder / "worker").read_text() or 0) if runs else 0
-    has_parent = is_held(folder / "slot")
-    newest = max((path.stat().st_mtime for path in folder.glob("*/*/tables/*.db/*")), default=0.0)
-    return WorkerFolder(folder.name, pid, runs or has_parent, has_parent, time.time() - newest if newest else 0.0)
+    return WorkerFolder(folder.name, pid, runs, is_held(folder / "slot"))
+
+
+def _stores(state: Path) -> list[Finding]:
+    """Whether a start would take the stores as they are; not every row is read, as `fyke state check` does."""
+    from agents.cli import checks
+    from agents.io.locks import is_held
+    from streams.frontier.index import FrontierIndexer
+    from streams.state.checkup import examine
+    from streams.state.glimpse import STORES
+    from streams.state.table import MAX_AGE
+    from streams.topics import ROWS
+
+    now, indexer = time.time_ns() // 1_000_000, FrontierIndexer()
+    paths = sorted(state.glob(STORES.format(table=ROWS, partition="*")))
+    at_rest = [path for path in paths if not is_held(path.parents[3] / "slot")]
+    return checks.stores([examine(path, indexer, None, None, max_age=MAX_AGE, now=now) for path in at_rest], state)
 
 
 async def _cluster(settings: Settings) -> list[Finding]:

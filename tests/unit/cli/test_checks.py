@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from agents.cli import checks
 from agents.cli.checks import GIB, Finding, WorkerFolder
 from agents.io.provision import TopicPlan
 from agents.io.survey import GroupState, TopicState
+from streams.state.checkup import REBUILD, Checkup
 
 PLAN = TopicPlan("fyke.pages", 4, 3, {}, single=False)
-DAY = 86_400.0
 
 
 @pytest.mark.parametrize(
@@ -35,12 +37,9 @@ def test_this_machine(finding: Finding, ok: bool) -> None:
     ("found", "problems"),
     [
         ([], []),
-        ([WorkerFolder("parser-1", 7, True, True, 0.0)], []),
-        ([WorkerFolder("parser-1", 0, False, False, 0.0)], []),
-        ([WorkerFolder("parser-1", 7, True, False, 0.0)], ["parser-1 (process 7) still runs"]),
-        ([WorkerFolder("frontier-1", 0, False, False, DAY)], []),
-        ([WorkerFolder("frontier-1", 0, False, False, 9 * DAY)], ["the tables of frontier-1 have not changed for 9"]),
-        ([WorkerFolder("frontier-1", 7, True, True, 9 * DAY)], []),  # it runs: it has nothing to do
+        ([WorkerFolder("parser-1", 7, True, True)], []),
+        ([WorkerFolder("parser-1", 0, False, False)], []),
+        ([WorkerFolder("parser-1", 7, True, False)], ["parser-1 (process 7) still runs"]),
     ],
 )
 def test_what_workers_left_behind(found: list[WorkerFolder], problems: list[str]) -> None:
@@ -48,6 +47,18 @@ def test_what_workers_left_behind(found: list[WorkerFolder], problems: list[str]
     assert [finding.ok for finding in findings] == ([False] * len(problems) or [True])
     for finding, problem in zip(findings, problems, strict=False):
         assert finding.text.startswith(problem)
+
+
+def test_stores() -> None:
+    sound, aside, damaged = (Checkup(Path(f"/state/workers/frontier-1/rows-{n}.db"), n) for n in range(3))
+    aside.found("none", "an earlier one is kept", "Remove it.")
+    damaged.found("rebuilt", "it cannot be opened: torn", REBUILD)
+    assert checks.stores([], Path("/state")) == []
+    (fine,) = checks.stores([sound, aside], Path("/state"))
+    assert (fine.ok, fine.text) == (True, "2 stores at rest can be used as they are")
+    (problem,) = checks.stores([sound, aside, damaged], Path("/state"))
+    assert problem.text == "workers/frontier-1/rows-2.db: it cannot be opened: torn"
+    assert problem.remedy == REBUILD
 
 
 @pytest.mark.parametrize(
