@@ -67,6 +67,7 @@ class FrontierStage:
 
     async def start(self, delivery: Delivery) -> None:
         """Make the table; its partitions come and go with those of `inbox`."""
+        await delivery.learn_time()
         self._delivery = delivery
         self._table = RowTable(
             delivery.app, name=ROWS, indexer=FrontierIndexer(), settings=self._settings, writer=delivery.changelog,

@@ -101,6 +101,7 @@ class ParserStage:
         self._delivery = delivery
         self._metrics = delivery.metrics.parser
         self._packer = Packer(delivery.partitions(INBOX), self._key)
+        await delivery.learn_time()
         self._mark = Mark(self._run, self.name, delivery.partitions(PAGES))
         self._send_from_now()
 

@@ -5,6 +5,9 @@ outage of the broker is waited out (and ended by the watchdog if there is work).
 order of a partition unknown and ends the process (`agents.delivery.undelivered` says it in words): its supervisor
 starts it again from the committed offsets. A message that is too large is refused before it is sent; that costs one
 message (`MessageError`).
+
+Records carry the broker's time, not this machine's: a broker refuses what is stamped an hour ahead of it, and deletes
+by these stamps.
 """
 
 from __future__ import annotations
@@ -118,7 +121,7 @@ class Producer:
         sent = self._clock.mark() if stamped else 0.0
         try:
             future: asyncio.Future[RecordMetadata] = await self._kafka.send(
-                name, value, key, partition=partition, headers=list(headers)
+                name, value, key, partition=partition, headers=list(headers), timestamp_ms=self._clock.now()
             )
         except KafkaError as error:
             self._failed(explain(name, error))
@@ -154,11 +157,11 @@ class Producer:
 
     def _pack(self, items: Sequence[Item], start: int, headers: list[tuple[str, bytes]]) -> tuple[Any, int]:
         """A closed batch of the items from `start` on, and their number. The first is taken whatever its size."""
-        batch = self._kafka.create_batch()
+        batch, at_ms = self._kafka.create_batch(), self._clock.now()
         at = start
         while at < len(items):
             key, value = items[at]
-            if batch.append(key=key, value=value, headers=headers, timestamp=None) is None:
+            if batch.append(key=key, value=value, headers=headers, timestamp=at_ms) is None:
                 break
             at += 1
         batch.close()

@@ -82,12 +82,14 @@ class Bench:
     @contextmanager
     def crawl(
         self, on: Service, *, size: int, hosts: int = 8, delay: float = 0.05, parallelism: int = 2, pause: float = 0.0,
-        **definition: Any,
+        coded: bool = False, **definition: Any,
     ) -> Iterator[Crawling]:  # fmt: skip
         """A crawl of a new site of about `size` pages."""
         self._number += 1
         name = f"{self.line}-{self._number}"
-        site = Site(f"{name}.test", self.random.randrange(1 << 32), hosts, max(1, size // hosts), pause=pause)
+        site = Site(
+            f"{name}.test", self.random.randrange(1 << 32), hosts, max(1, size // hosts), pause=pause, coded=coded
+        )
         limits = Limits(delay, parallelism)
         with crawling(on, self.new_folder(name), site, limits, name, self.web, **definition) as crawl:
             yield crawl

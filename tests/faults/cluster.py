@@ -36,12 +36,17 @@ PATIENCE = 120.0
 
 @dataclass(slots=True)
 class Node:
-    """One node. It keeps its ports and data over restarts."""
+    """One node. It keeps its ports and data over restarts.
+
+    Whoever asks it on port `behind` is told to find it on port `detour`, where a proxy may listen.
+    """
 
     number: int
     layout: kraft.Layout
     port: int
     controller: int
+    behind: int
+    detour: int
     process: subprocess.Popen[bytes] | None = None
     frozen: bool = False
 
@@ -163,11 +168,14 @@ def three_brokers(folder: Path) -> Iterator[Cluster]:
     broker = {"heap": HEAP}
     own = settings_for(folder, broker=broker, kafka={"max_message": MAX_MESSAGE, "replication": 3})
     ports: set[int] = set()
-    while len(ports) < 2 * len(NODES):
+    while len(ports) < 4 * len(NODES):
         ports.add(kraft.free_port())
     numbers = list(ports)
     nodes = {
-        number: Node(number, kraft.Layout(folder / f"node-{number}"), numbers.pop(), numbers.pop()) for number in NODES
+        number: Node(
+            number, kraft.Layout(folder / f"node-{number}"), numbers.pop(), numbers.pop(), numbers.pop(), numbers.pop()
+        )
+        for number in NODES
     }
     cluster_id = kraft._new_id()
     for node in nodes.values():
@@ -203,5 +211,10 @@ def _write(node: Node, nodes: dict[int, Node], cluster_id: str, settings: Settin
         "default.replication.factor": 3, "offsets.topic.replication.factor": 3,
         "transaction.state.log.replication.factor": 3, "transaction.state.log.min.isr": 2,
         "share.coordinator.state.topic.replication.factor": 3, "share.coordinator.state.topic.min.isr": 2,
+        "listeners": ",".join(f"{name}://{kraft.HOST}:{port}" for name, port in (
+            ("PLAINTEXT", node.port), ("CONTROLLER", node.controller), ("DETOUR", node.behind)
+        )),
+        "advertised.listeners": f"PLAINTEXT://{kraft.HOST}:{node.port},DETOUR://{kraft.HOST}:{node.detour}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,DETOUR:PLAINTEXT",
     }  # fmt: skip
     layout.properties.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))

@@ -186,7 +186,7 @@ class Crawling:
 
     def finish(self, patience: float = PATIENCE) -> None:
         """Wait for the end, and until everything is exported and committed."""
-        self.workers.until(self._has_ended, f"the crawl ends ({self.fetched()} fetched)", patience)
+        self.workers.until(self.has_ended, f"the crawl ends ({self.fetched()} fetched)", patience)
         self.ended = time.time()
         self.workers.until(self._all_read, "everything is exported and committed", SETTLING + patience / 4)
 
@@ -210,7 +210,8 @@ class Crawling:
         verdict.figures |= {"workers that ended by themselves": self.workers.deaths}
         return verdict
 
-    def _has_ended(self) -> bool:
+    def has_ended(self) -> bool:
+        """Whether the end was announced."""
         found, topic = facts.Facts(), self.service.prefix + "crawls"
         try:
             records = asyncio.run(facts.read(self.service.bootstrap, topic, self.starts["crawls"]))
@@ -242,11 +243,11 @@ def crawling(
         id=name, created=time.time_ns() // 1_000_000, delay=limits.delay, parallelism=limits.parallelism,
         scope=Scope(mode="domain", values=(site.domain,)), **definition,
     )  # fmt: skip
-    asyncio.run(_seal(on, made, journal.read()))
+    asyncio.run(seal(on, made, journal.read()))
     yield crawl
 
 
-async def _seal(on: Service, definition: CrawlDefinition, seeds: list[str]) -> None:
+async def seal(on: Service, definition: CrawlDefinition, seeds: list[str]) -> None:
     """As `fyke crawl` does it: the definition, the seeds, then where the last of them stand."""
     broadcast = Broadcast(on.bootstrap, on.settings)
     async with Admin(on.bootstrap, on.settings) as admin, Writer(on.bootstrap, on.settings) as writer:

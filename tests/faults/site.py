@@ -7,6 +7,7 @@ of every URL is known without crawling.
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -28,7 +29,7 @@ Fate = Literal["done", "failed", "redirected", "excluded"]
 class Site:
     """`hosts` names below `domain`, the same number in each of `shards`, with `pages` URLs each.
 
-    `pause`: seconds an answer takes, so that requests are in flight.
+    `pause`: seconds an answer takes, so that requests are in flight. `coded`: bodies are compressed.
     """
 
     domain: str
@@ -37,6 +38,7 @@ class Site:
     pages: int
     shards: int = 4
     pause: float = 0.0
+    coded: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -88,7 +90,12 @@ class Site:
             return 404, "Content-Type: text/html\r\n", b"<title>none</title>"
         if self.fate(host, number) == "redirected":
             return 302, f"Location: /p/{(number - 1) // FANOUT}.html\r\n", b""
-        return 200, "Content-Type: text/html; charset=utf-8\r\n", self.body(host, number)
+        headers, body = "Content-Type: text/html; charset=utf-8\r\n", self.body(host, number)
+        return (
+            (200, f"{headers}Content-Encoding: gzip\r\n", gzip.compress(body, 1))
+            if self.coded
+            else (200, headers, body)
+        )
 
     def body(self, host: int, number: int) -> bytes:
         """A page: some text, and its links."""

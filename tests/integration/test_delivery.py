@@ -344,3 +344,23 @@ async def test_an_acknowledgement_tells_the_time_of_the_broker(
         await stage.delivery.learn_time()
         assert clock.heard
         assert clock.now() / 1000 == pytest.approx(time.time(), abs=1.0)
+
+
+async def test_a_machine_that_is_hours_ahead_can_send(
+    broker: TestBroker, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker refuses what is stamped an hour or more ahead of its own time: nothing is stamped by this machine."""
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 2 * 3600)
+    stage = Recorder()
+    async with running(stage, broker.settings):
+        assert stage.delivery is not None
+        await stage.delivery.learn_time()
+        await (await stage.delivery.send(RECORDS, b"one", partition=0))
+        await stage.delivery.send_all(RECORDS, 0, [(b"k", b"two")])
+    consumer = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest")
+    await consumer.start()
+    consumer.assign([TopicPartition(broker.prefix + RECORDS.name, 0)])
+    stamps = [(await consumer.getone()).timestamp for _ in range(2)]
+    await consumer.stop()
+    assert stamps == [pytest.approx(right() * 1000, abs=10_000)] * 2
