@@ -66,7 +66,7 @@ class Proxy:
             self._connections.add(task)
             self.taken += 1
             try:
-                with suppress(*_CLOSED):
+                with suppress(*_CLOSED, asyncio.CancelledError):  # a cut; asyncio would log it as an error
                     await self._forward(reader, writer, target)
             finally:
                 self._connections.discard(task)
