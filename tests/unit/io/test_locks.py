@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.io.locks import Hold, exclusive
+from agents.io.locks import Hold, exclusive, is_held
 
 
 def test_one_holds_it_at_a_time(tmp_path: Path) -> None:
@@ -51,3 +51,14 @@ def test_who_waits_is_told_once_and_not_for_ever(tmp_path: Path) -> None:
     with exclusive(tmp_path / "lock", 0.0, lambda: told.append("third")):
         pass
     assert told == ["second"]
+
+
+def test_a_look_takes_no_lock_and_makes_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not is_held(path)
+    assert not path.exists()
+    hold = Hold.take(path)
+    assert hold is not None
+    assert is_held(path)
+    hold.drop()
+    assert not is_held(path)
