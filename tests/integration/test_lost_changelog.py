@@ -9,11 +9,12 @@ import faust
 import pytest
 
 from streams.errors import DamagedError, OwnershipLost, StateError
-from streams.state.changelog import ChangelogReader
+from streams.state.changelog import ChangelogReader, KafkaLog
 from streams.state.fencing import epoch_headers
+from streams.state.ledger import Ledger
 from streams.state.table import RowTable
 from tests.integration.rowtable import PARTITION, ROWS, assert_rows, changelog, delete_records, make_again, worker
-from tests.unit.state.rows import ByState
+from tests.unit.state.rows import ByState, Clock, shelf
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 
@@ -59,15 +60,22 @@ async def test_a_topic_made_again_under_the_same_name_is_not_taken_for_the_old_o
         await refused(settings, producer, tmp_path)
 
 
-async def test_a_topic_made_again_under_a_running_worker_ends_it(settings, producer, tmp_path):
-    async with worker(settings, producer, tmp_path) as table:
-        await table.claim(PARTITION)
-        await table.put_many(PARTITION, list(ROWS.items())[:10])
+async def test_a_topic_made_again_under_its_owner_ends_it(settings, producer, tmp_path):
+    reader = ChangelogReader(changelog(settings), {"bootstrap_servers": settings.kafka.bootstrap})
+    store = await shelf(tmp_path, clock=Clock()).open("", reader.topic, PARTITION)
+    ledger = Ledger(store, KafkaLog(reader, lambda: producer, PARTITION), lambda: 1)
+    try:
+        await ledger.claim()
+        await ledger.put(list(ROWS.items())[:10])
         await make_again(settings)
         with pytest.raises(DamagedError, match="goes on at offset 0"):
-            await table.put_many(PARTITION, [(b"a", b"w\x01")])
-        with pytest.raises(OwnershipLost):
-            await table.put_many(PARTITION, [(b"a", b"w\x01")])
+            await ledger.put([(b"a", b"w\x01")])
+        with pytest.raises(OwnershipLost):  # the claim is void
+            await ledger.put([(b"a", b"w\x01")])
+        with pytest.raises(DamagedError, match="goes on at offset 1"):
+            await ledger.claim()
+    finally:
+        store.close()
 
 
 async def refused(settings, producer, folder: Path) -> None:
