@@ -241,6 +241,9 @@ def state_damaged(bench: Bench, dose: Dose) -> Verdict:
 def full_disk(crawl: Crawling) -> Verdict:
     """A worker's disk is full for a while: it ends by name each time it starts, and goes on when there is room."""
     verdict, process = Verdict(), crawl.workers.busy("frontier")
+    if not may_mount(home(process).with_name("probe")):
+        verdict.figures["full disk"] = "not run: no file system can be mounted here"
+        return verdict
     with crawl.fault("full disk"):
         process.kill()
         with small_disk(home(process)) as folder:
@@ -258,6 +261,16 @@ def full_disk(crawl: Crawling) -> Verdict:
             process.kill()
         back(crawl, process)
     return verdict
+
+
+def may_mount(probe: Path) -> bool:
+    """Whether this process may mount file systems."""
+    probe.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "fyke", str(probe)], check=False, capture_output=True)
+    if mounted.returncode == 0:
+        subprocess.run(["umount", str(probe)], check=True)
+    probe.rmdir()
+    return mounted.returncode == 0
 
 
 @contextmanager
