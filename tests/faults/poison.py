@@ -39,7 +39,7 @@ def poison(bench: Bench, dose: Dose) -> Verdict:
         codes = {code for process in crawl.workers.of() for code in process.deaths}
         failures = _failures(crawl)
     expected, wanted = fates(crawl)
-    faults = [Fault("poison", crawl.began, crawl.ended + SESSION + REBALANCE)] * sum(deaths.values())
+    faults = [Fault("death by poison", at, at + SESSION + REBALANCE) for at in died]
     verdict = checker.judge(expected, facts, faults, crawl.limits)
     for url, failure in wanted.items():
         found = failures.get(url, ("nothing", 0.0))
