@@ -1,7 +1,7 @@
 # Fyke. `make crawl` and `make test` need nothing but this folder: they set everything up inside it.
 .POSIX:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev crawl test check lint simulate faults conformance bench docs fmt lock clean
+.PHONY: help setup setup-dev crawl test check quick lint simulate faults conformance bench docs fmt lock clean
 
 SEED =
 N = 500
@@ -27,7 +27,10 @@ crawl: setup ## crawl SEED=https://…, or without it a small site served on loo
 test: setup-dev ## every test; what is missing on this machine is skipped by name
 	@$(PYTEST) -m "not bench" $(ARGS)
 
-check: lint ## format, lint, types, import contracts, quick tests: before every commit
+check: setup-dev ## format, lint, types, import contracts, quick tests: before every commit
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint quick
+
+quick: setup-dev
 	@$(PYTEST) -q -m "not broker and not site and not bench and not slow" tests/unit tests/conformance
 
 lint: setup-dev

@@ -88,9 +88,15 @@ def own_broker(state: Path, /, **groups: Any) -> Iterator[OwnBroker]:
 
 
 @pytest.fixture(scope="session")
-def session_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def session_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state folder of the session's broker."""
+    return tmp_path_factory.mktemp("kafka")
+
+
+@pytest.fixture(scope="session")
+def session_broker(session_state: Path) -> Iterator[str]:
     """The bootstrap address of the session's broker, started when the first test asks for it."""
-    with own_broker(tmp_path_factory.mktemp("kafka")) as broker:
+    with own_broker(session_state) as broker:
         yield broker.bootstrap
 
 
