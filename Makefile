@@ -28,7 +28,7 @@ test: setup-dev ## every test; what is missing on this machine is skipped by nam
 	@$(PYTEST) -m "not bench" $(ARGS)
 
 check: setup-dev ## format, lint, types, import contracts, quick tests: before every commit
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint quick
+	@$(MAKE) --no-print-directory --jobs=2 lint quick
 
 quick: setup-dev
 	@$(PYTEST) -q -m "not broker and not site and not bench and not slow" tests/unit tests/conformance
