@@ -2,6 +2,9 @@
 
 Whatever is returned here ends the process: what was sent is not acked, so that its next owner does it again. What a
 person must mend ends it with their exit code, for starting again would not help; the rest is started again.
+
+An unknown topic is of the rest: a broker that has just come back says so of every topic until it has read what it
+knows. A topic that is really gone is told of at the next start (`Producer.partitions`).
 """
 
 from __future__ import annotations
@@ -29,7 +32,6 @@ _REMEDIES: Final[dict[type[errors.KafkaError], tuple[str, str]]] = {
         "topic {topic} takes smaller batches than its segment.bytes lets it",
         "Raise segment.bytes of the topic, or lower FYKE_KAFKA_MAX_MESSAGE.",
     ),
-    errors.UnknownTopicOrPartitionError: ("topic {topic} is not there any more", "Run `fyke topics apply`."),
     errors.InvalidTopicError: ("the cluster does not take the name of topic {topic}", "Correct FYKE_KAFKA_PREFIX."),
 }
 

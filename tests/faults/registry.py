@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.faults import clocks, dead_hosts, kills, membership, network, poison, stores
+from tests.faults import bounces, clocks, dead_hosts, kills, membership, network, poison, scaling, stores, zombies
 from tests.faults.lines import Line
 
 ALL: tuple[Line, ...] = (
-    *kills.LINES, *membership.LINES, *stores.LINES, *poison.LINES, *dead_hosts.LINES, *network.LINES, *clocks.LINES,
+    *kills.LINES, *bounces.LINES, *zombies.LINES, *scaling.LINES, *membership.LINES, *stores.LINES, *poison.LINES,
+    *dead_hosts.LINES, *network.LINES, *clocks.LINES,
 )  # fmt: skip
