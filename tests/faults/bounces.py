@@ -43,11 +43,12 @@ def broker_bounce(bench: Bench, dose: Dose) -> Verdict:
             if number % 3:
                 topic, partition = crawl.service.prefix + bench.random.choice(LED), bench.random.randrange(4)
             leader = cluster.leader_of(topic, partition)
+            before, killed = crawl.fetched(), time.monotonic()
             with crawl.fault("broker kill"):
                 cluster.kill(leader)
                 crawl.workers.rest(DOWN)
                 cluster.restart(leader)
-            recoveries.append(recovery(crawl))
+            recoveries.append(recovery(crawl, before, killed))
             print(f"    killed node {leader}, leader of {topic}-{partition}; back after {recoveries[-1]:.1f} s")
         cluster.wait_in_sync()
         crawl.finish(600)
@@ -57,12 +58,11 @@ def broker_bounce(bench: Bench, dose: Dose) -> Verdict:
     return verdict
 
 
-def recovery(crawl: Crawling) -> float:
-    """Seconds until pages are fetched again and all workers own partitions."""
-    began, before = time.monotonic(), crawl.fetched()
+def recovery(crawl: Crawling, before: int, killed: float) -> float:
+    """Seconds from the kill until pages are fetched again and all workers own partitions."""
     crawl.workers.until(lambda: crawl.fetched() >= before + PAGES_ON, "pages are fetched again")
     crawl.workers.until(crawl.workers.serve, "all workers own partitions again")
-    return time.monotonic() - began
+    return time.monotonic() - killed
 
 
 def embedded(bench: Bench, dose: Dose) -> Verdict:

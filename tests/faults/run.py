@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -78,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.list:
         print("\n".join(f"{line.name:24} {line.fault}" for line in lines))
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # brokers and workers end with us
     form: Form = "short" if asked.short else "long"
     kept = Results(results.folder())
     chosen = lines if asked.line or asked.fresh else todo(lines, kept, form, results.digest())
