@@ -378,6 +378,7 @@ class CrawlCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     due: int = 0  # ended, and to be visited again at a known time
     sitemaps: int = 0  # read to the end; `done` and `fetched` count pages only
     size: int = 0  # bytes of bodies
+    kept: int = 0  # pages beside `done` and `fetched`: they wait for their next visit, or it failed
     failures: dict[str, int] = {}  # final ones, by class
     exclusions: dict[str, int] = {}  # by rule id
 

@@ -15,8 +15,11 @@ from streams.frontier.rows import HostRow
 from streams.messages import CrawlCounts
 
 NEVER = float("inf")
+PAGES = "limit"
 HOST_PAGES = "limit:host"
 HOST_BYTES = "size:host"
+ABOUT_PAGES = (PAGES, HOST_PAGES)
+"""Budgets that keep out new pages only: what holds a place already is visited all the same."""
 NOTHING = CrawlCounts()
 
 
@@ -34,33 +37,34 @@ def deadline(crawl: CrawlDefinition) -> float:
 
 
 def over(crawl: CrawlDefinition, pages: int, size: int, now: int) -> str:
-    """The budget of a crawl that is used up, "" for none."""
+    """The budget of a crawl that is used up, "" for none; of several the one that keeps out most."""
     if now >= deadline(crawl):
         return "deadline"
-    if crawl.limit is not None and pages >= crawl.limit:
-        return "limit"
-    return "size" if crawl.max_size is not None and size >= crawl.max_size else ""
+    if crawl.max_size is not None and size >= crawl.max_size:
+        return "size"
+    return PAGES if crawl.limit is not None and pages >= crawl.limit else ""
 
 
 def over_on_host(crawl: CrawlDefinition, row: HostRow) -> str:
-    """The budget of a crawl for a host that is used up, "" for none."""
+    """The budget of a crawl for a host that is used up, "" for none; of several the one that keeps out most."""
     pages, size = row.spent.get(crawl.id, (0, 0))
-    if crawl.host_limit is not None and pages >= crawl.host_limit:
-        return HOST_PAGES
-    return HOST_BYTES if crawl.host_size is not None and size >= crawl.host_size else ""
+    if crawl.host_size is not None and size >= crawl.host_size:
+        return HOST_BYTES
+    return HOST_PAGES if crawl.host_limit is not None and pages >= crawl.host_limit else ""
 
 
 def all_out(crawl: CrawlDefinition, queue: HostQueue) -> bool:
-    """Whether all pages that a host's budget leaves are out already, should they succeed."""
+    """Whether all places that a host's budget leaves are out already, should these orders succeed."""
     if crawl.host_limit is None:
         return False
-    return queue.row.spent.get(crawl.id, (0, 0))[0] + queue.out.get(crawl.id, 0) >= crawl.host_limit
+    out = queue.out.get(crawl.id, 0) - queue.revisits.get(crawl.id, 0)
+    return queue.row.spent.get(crawl.id, (0, 0))[0] + out >= crawl.host_limit
 
 
 def pages_of(counts: Mapping[str, CrawlCounts], crawl_id: str) -> int:
     """Pages in a report that count against a crawl's limit."""
     known = counts.get(crawl_id, NOTHING)
-    return known.done + known.fetched
+    return known.done + known.fetched + known.kept
 
 
 def part(concurrency: int, mine: int, others: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from streams.frontier.budgets import ABOUT_PAGES
 from streams.frontier.gates import Gates
 from streams.frontier.hosts import HostQueue
 from streams.frontier.index import DUE
@@ -36,9 +37,10 @@ class Closing:
         """Whether the next turn has something to exclude."""
         return bool(self._hosts) or any(cursor is not None for cursor in self._sweeps.values())
 
-    def queued(self, queue: HostQueue, crawl_id: str) -> None:
+    def queued(self, queue: HostQueue, crawl_id: str, *, revisit: bool = False) -> None:
         """A URL was queued: if its crawl is over, or has nothing left for its host, it does not wait for that."""
-        if self._gates.over_at(queue.row, crawl_id):
+        rule = self._gates.over_at(queue.row, crawl_id)
+        if rule and not (revisit and rule in ABOUT_PAGES):
             self._hosts[queue] = None
 
     def begin(self, hosts: Mapping[str, HostQueue]) -> None:
@@ -72,8 +74,8 @@ class Closing:
             turn.load(fingerprints)
             for fingerprint in fingerprints:
                 row = turn.url(fingerprint)
-                if row is not None and row.crawl == crawl_id:
-                    self.exclude(turn, fingerprint, row, self._gates.over[crawl_id])
+                if row is not None and row.crawl == crawl_id and (rule := self._gates.keeps_out(row)):
+                    self.exclude(turn, fingerprint, row, rule)
             self._sweeps[crawl_id] = entries[-1][0] if len(entries) == SWEEP else None
 
     def exclude(self, turn: Turn, fingerprint: bytes, row: UrlRow, rule: str) -> None:

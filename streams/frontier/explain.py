@@ -77,6 +77,7 @@ class Facts:
     next_at: float = 0.0  # when its host has its next turn
     robots_out: bool = False  # its host's robots.txt is being fetched
     held: bool = False  # its crawl may not go on
+    unplaced: bool = False  # all places that its crawl's page limit leaves are out
     behind: bool = False  # the parsers are too far behind
     full: bool = False  # as many orders are out as may be
 
@@ -99,7 +100,7 @@ def place_of(store: RowReader, row: UrlRow, out: Container[bytes] = ()) -> Place
         return None
     own = queue_entry(row)
     before = 0
-    entries = store.scan(queue_prefix(row.host, row.crawl), limit=COUNTED + 1)
+    entries = store.scan(queue_prefix(row.host, row.crawl, revisits=row.kept), limit=COUNTED + 1)
     for entry, other in entries:
         if entry >= own:
             return Place(before, more=False)
@@ -209,15 +210,19 @@ def _by_definition(asked: Inquiry, row: UrlRow) -> Reason | None:
         reason = excluded_by(rule, crawl)
         return reason._replace(text=f"It is about to be excluded: {reason.text}")
     if facts is not None and facts.held:
+        return Reason("concurrency", f"As many orders of crawl {crawl.id} are out as its concurrency lets out.",
+                      "It goes out when others are answered; a higher concurrency makes it sooner.")  # fmt: skip
+    if facts is not None and facts.unplaced:
         return Reason("limit", f"All pages that the limit of crawl {crawl.id} leaves are out already; it is excluded "
                       "when they succeed.", f"Raise the limit ({crawl.limit:,} pages) if it is needed.")  # fmt: skip
     return None
 
 
 def _ruled_out(asked: Inquiry, row: UrlRow, crawl: CrawlDefinition) -> str:
-    return (
-        ruled_out(row, crawl, asked.now) or no_news(asked.host, row, crawl) or budgets.over_on_host(crawl, asked.host)
-    )
+    on_host = budgets.over_on_host(crawl, asked.host)
+    if row.kept and on_host in budgets.ABOUT_PAGES:
+        on_host = ""
+    return ruled_out(row, crawl, asked.now) or no_news(asked.host, row, crawl) or on_host
 
 
 def _over(crawl: CrawlDefinition, now: int) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from streams.definitions import CrawlDefinition
 from streams.frontier import budgets
-from streams.frontier.rows import HostRow, State
+from streams.frontier.rows import HostRow, State, UrlRow
 from streams.frontier.tally import Tallies
 from streams.messages import CrawlCounts
 from streams.policy.limits import Effective, HostLimits, RuleBook, slowed, strictest
@@ -46,10 +46,11 @@ class Gates:
         self._tallies = tallies
         self._elsewhere: Mapping[str, CrawlCounts] = {}
         self._deadline = NEVER
+        self._now = 0
 
     def look(self, now: int, elsewhere: Mapping[str, CrawlCounts]) -> None:
         """A turn begins. `elsewhere`: what the other shards count for each crawl."""
-        self._elsewhere = elsewhere
+        self._elsewhere, self._now = elsewhere, now
         self._deadline = NEVER
         self._see()
         self.over = {}
@@ -58,9 +59,10 @@ class Gates:
             if crawl is None or crawl.state == "paused":
                 continue
             if tally.states[State.WAITING]:
-                if rule := self.rule(crawl, now):
+                rule = self.rule(crawl, now)
+                if rule and (tally.unplaced or rule not in budgets.ABOUT_PAGES):
                     self.over[crawl_id] = rule
-                else:
+                if rule in ("", *budgets.ABOUT_PAGES):
                     self._deadline = min(self._deadline, budgets.deadline(crawl))
             elif tally.due and now < (end := budgets.deadline(crawl)):
                 self._deadline = min(self._deadline, end)  # then nobody waits for what would come back
@@ -70,16 +72,26 @@ class Gates:
         return self._deadline
 
     def over_at(self, row: HostRow, crawl_id: str) -> str:
-        """The rule by which a crawl's URLs on a host may not be released any more, "" for none."""
-        if rule := self.over.get(crawl_id, ""):
+        """The rule by which a crawl's URLs on a host may not be released any more, "" for none.
+
+        Of several it is the one that keeps out most: a budget of pages may leave another one to ask for.
+        """
+        rule = self.over.get(crawl_id, "")
+        if rule and rule not in budgets.ABOUT_PAGES:
             return rule
         crawl = self._crawls.get(crawl_id)
         if crawl is None or crawl.state == "paused" or (crawl.host_limit is None and crawl.host_size is None):
-            return ""
-        return budgets.over_on_host(crawl, row)
+            return rule
+        on_host = budgets.over_on_host(crawl, row)
+        return rule if on_host in budgets.ABOUT_PAGES and rule else on_host or rule
+
+    def keeps_out(self, row: UrlRow) -> str:
+        """The rule by which a waiting URL is not released any more, as far as its crawl is concerned; "" for none."""
+        rule = self.over.get(row.crawl, "")
+        return "" if row.kept and rule in budgets.ABOUT_PAGES else rule
 
     def holds(self, crawl_id: str) -> bool:
-        """Whether a crawl's URLs must wait: it is unknown or paused, or as many are out as its limits let out."""
+        """Whether all of a crawl's URLs must wait: it is unknown or paused, or uses up its concurrency."""
         if self._nothing_waits(crawl_id):
             return False  # its hints lead nowhere: they are to be forgotten, not to be kept until it may go on
         crawl = self._crawls.get(crawl_id)
@@ -88,17 +100,22 @@ class Gates:
         return self.room(crawl_id) <= 0
 
     def room(self, crawl_id: str) -> float:
-        """Orders of a crawl that may go out now.
-
-        What its page limit leaves, should all that are out succeed, and what its concurrency leaves to this shard.
-        """
-        if self._nothing_waits(crawl_id):
+        """Orders of a crawl that may go out now: what its concurrency leaves to this shard."""
+        if self._nothing_waits(crawl_id) or self.over.get(crawl_id, budgets.PAGES) not in budgets.ABOUT_PAGES:
             return NEVER
         crawl = self._crawls[crawl_id]
-        if crawl_id in self.over or (crawl.limit is None and crawl.concurrency is None):
+        return NEVER if crawl.concurrency is None else self._part(crawl) - self._tallies[crawl_id].released
+
+    def places(self, crawl_id: str) -> float:
+        """New URLs of a crawl that may go out now: what its page limit leaves, should all that are out succeed.
+
+        No limit is in force for a crawl that is over: its new URLs are excluded.
+        """
+        crawl = self._crawls.get(crawl_id)
+        if crawl is None or crawl.limit is None or crawl_id in self.over or self._nothing_waits(crawl_id):
             return NEVER
-        left = NEVER if crawl.limit is None else crawl.limit - self._pages(crawl_id)
-        return min(left, self._part(crawl)) - self._tallies[crawl_id].released
+        tally = self._tallies[crawl_id]
+        return crawl.limit - self._pages(crawl_id) - (tally.released - tally.revisits)
 
     def limits(self, host: str, crawl_ids: Collection[str], asks: HostAsks) -> Limits:
         """Limits in force on a host with URLs of these crawls: the strictest of their rules, and what it asks for."""
@@ -156,6 +173,12 @@ class Gates:
             return NEVER
         others = self._elsewhere.get(crawl.id, budgets.NOTHING).open
         return budgets.part(crawl.concurrency, self._tallies[crawl.id].open, others)
+
+    def vacant(self, crawl: CrawlDefinition) -> int:
+        """Places of a crawl for which no new URL of this shard waits; 0 for a crawl without limit, or that is over."""
+        if crawl.limit is None or self.rule(crawl, self._now):
+            return 0
+        return max(0, crawl.limit - self._pages(crawl.id) - self._tallies[crawl.id].unplaced)
 
     def _pages(self, crawl_id: str) -> int:
         return self._tallies[crawl_id].pages + budgets.pages_of(self._elsewhere, crawl_id)

@@ -13,7 +13,7 @@ from itertools import islice
 
 import msgspec
 
-from streams.frontier.index import QUEUE, queue_end, split_queue_entry
+from streams.frontier.index import QUEUE, REVISITS, queue_end, split_queue_entry
 from streams.frontier.rows import HostRow
 from streams.frontier.turn import RowReader
 from streams.messages import RobotsHop
@@ -32,13 +32,15 @@ LOOKAHEAD = 1000.0
 """ms before its turn an order may leave: what Kafka and the fetcher's queue take. The fetcher keeps the gap."""
 WINDOWS = 4
 """Orders out for each connection of a host without delay: keeps its connections busy while answers travel."""
+Parked = tuple[str, bytes, bool]
+"""A URL that is set aside: its crawl, its fingerprint, whether it is visited again."""
 PARKED = 128
 """URLs of origins without robots.txt that are set aside in memory; with more the whole host waits."""
 
 
 @dataclass(slots=True)
-class CrawlQueue:
-    """The waiting URLs of one crawl on one host, in order: `again` (given back, due again) before the index.
+class Lane:
+    """Waiting URLs of one crawl on one host, in order: `again` (given back, due again) before the index.
 
     There are as many as hosts with waiting URLs: what is not always needed is made when it is, and fingerprints that
     were read ahead stay joined as they were read: a third of the memory of a list.
@@ -103,6 +105,43 @@ class CrawlQueue:
             self.heads = b"".join(value for _, value in entries)
 
 
+@dataclass(slots=True)
+class CrawlQueue(Lane):
+    """All waiting URLs of one crawl on one host: new ones, and in a lane of their own pages that are visited again.
+
+    The lanes take turns, so that neither a long backlog of new URLs nor short intervals starve the other; and pages
+    go on while new URLs must wait for a place, however many of these there are.
+    """
+
+    revisits: Lane | None = None
+    revisited: bool = False  # by the last turn
+
+    def lane(self, *, revisit: bool) -> Lane:
+        """Where a URL belongs; the second lane is made when first asked for. `prefix` is that of new URLs."""
+        if not revisit:
+            return self
+        if self.revisits is None:
+            self.revisits = Lane(REVISITS + self.prefix[1:])
+        return self.revisits
+
+    def take(self, store: RowReader, *, new: bool) -> bytes | None:
+        """The next fingerprint, None when nothing is queued that may go. `new`: whether new URLs may."""
+        found = None
+        if self.revisits is not None and not (new and self.revisited):
+            found = self.revisits.pop(store)
+        self.revisited = found is not None
+        if found is None and new:
+            found = self.pop(store)
+            if found is None and self.revisits is not None:
+                found = self.revisits.pop(store)
+        return found
+
+    def ahead(self, store: RowReader, number: int, *, new: bool) -> list[bytes]:
+        """Those that are likely to be taken next, up to `number` of each lane."""
+        found = self.peek(store, number) if new else []
+        return [*found, *self.revisits.peek(store, number)] if self.revisits is not None else found
+
+
 @dataclass(slots=True, eq=False)
 class HostQueue:
     """One host: its row, the crawls that wait for it, and its orders that are out. Times in ms.
@@ -118,6 +157,7 @@ class HostQueue:
     held: dict[str, CrawlQueue] = field(default_factory=dict)
     idle: dict[str, CrawlQueue] = field(default_factory=dict)
     out: dict[str, int] = field(default_factory=dict)  # orders that are out, by crawl
+    revisits: dict[str, int] = field(default_factory=dict)  # among them those of pages that hold their places
     robots_out: bool = False
     guests: dict[str, RobotsHop] | None = None  # by origin: robots.txt files of others that lead here
     next_at: float = 0.0  # one delay after the last order
@@ -125,7 +165,7 @@ class HostQueue:
     shut_until: float = 0.0  # its time window opens
     learned: float = 0.0  # seconds; the delay that answers taught, finer than in the row
     limits: Limits = NO_LIMITS  # the strictest of the crawls that wait
-    parked: list[tuple[str, bytes]] = field(default_factory=list)  # crawl and URL; wait for an origin's robots.txt
+    parked: list[Parked] = field(default_factory=list)  # wait for an origin's robots.txt
     parked_until: int = 0
     when: float = NEVER  # its time on the agenda
 
@@ -142,7 +182,7 @@ class HostQueue:
     @property
     def visitors(self) -> set[str]:
         """The crawls that want something of it, now or later: the strictest of their rules holds."""
-        return {*self.crawls, *self.held, *self.out, *(crawl for crawl, _ in self.parked), *self.guest_crawls}
+        return {*self.crawls, *self.held, *self.out, *(crawl for crawl, _, _ in self.parked), *self.guest_crawls}
 
     def obey(self, limits: Limits) -> None:
         """Take over the limits in force now; another delay counts from the last order."""
@@ -151,29 +191,30 @@ class HostQueue:
         self.pace += longer
         self.limits = limits
 
-    def started(self, crawl: str, now: int, pace: float) -> None:
+    def started(self, crawl: str, now: int, pace: float, *, revisit: bool = False) -> None:
         """An order goes out; the next one may follow after `pace` seconds."""
         self.out[crawl] = self.out.get(crawl, 0) + 1
+        if revisit:
+            self.revisits[crawl] = self.revisits.get(crawl, 0) + 1
         self.next_at = max(self.next_at, now) + pace * 1000
         self.pace = pace
 
-    def ended(self, crawl: str) -> None:
+    def ended(self, crawl: str, *, revisit: bool = False) -> None:
         """An order is no longer out."""
-        left = self.out[crawl] - 1
-        if left:
-            self.out[crawl] = left
-        else:
-            del self.out[crawl]
+        for numbers in (self.out, self.revisits) if revisit else (self.out,):
+            numbers[crawl] -= 1
+            if not numbers[crawl]:
+                del numbers[crawl]
 
     def rotate(self, crawl: str) -> None:
         """Put a crawl last, so that crawls take turns on a host they share."""
         queue = self.crawls.pop(crawl)
         self.crawls[crawl] = queue
 
-    def park(self, crawl: str, fingerprint: bytes, until: int) -> None:
+    def park(self, url: Parked, until: int) -> None:
         """Set a URL aside until its origin's robots.txt is asked for again."""
         self.parked_until = min(self.parked_until, until) if self.parked else until
-        self.parked.append((crawl, fingerprint))
+        self.parked.append(url)
 
     def at(self, now: int) -> float:
         """When it is to be looked at next; NEVER: not before something else happens to it."""
@@ -287,6 +328,8 @@ class Agenda:
         return self._heap[0][0] if self._heap else NEVER
 
 
-def waiting_hosts(store: RowReader) -> Iterable[tuple[str, str]]:
-    """Each (host, crawl) with a queued URL, found by leaping through the index."""
-    return (split_queue_entry(entry) for entry in store.leap(QUEUE, queue_end))
+def waiting_hosts(store: RowReader) -> Iterable[tuple[str, str, bool]]:
+    """Each (host, crawl, whether of pages visited again) with a queued URL, found by leaping through the index."""
+    for kind in (QUEUE, REVISITS):
+        for entry in store.leap(kind, queue_end):
+            yield *split_queue_entry(entry), kind == REVISITS

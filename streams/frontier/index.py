@@ -3,7 +3,8 @@
 The store writes these entries in the same batch as the row, also while it recovers, from the old row to the new one: so
 they cannot drift. An entry is still only a hint: whoever follows one reads the row before acting.
 
-Entries: `q host NUL crawl NUL place` → fingerprint (waiting, due now), `d due fingerprint` (waiting until due),
+Entries: `q host NUL crawl NUL place` → fingerprint (waiting, due now), `v host NUL crawl NUL place` → fingerprint (the
+same of pages that are visited again: they wait for no place), `d due fingerprint` (waiting until due),
 `f since fingerprint` (fetched, not parsed), `r due fingerprint` (ended; the next visit opens then),
 `x crawl NUL rule NUL place fingerprint` (kept out). Numbers are big-endian so that bytes sort as numbers do.
 """
@@ -15,6 +16,7 @@ from collections.abc import Iterable
 from streams.frontier.rows import URL_KEY, State, UrlRow, decode_url_row
 
 QUEUE = b"q"
+REVISITS = b"v"
 DUE = b"d"
 UNPARSED = b"f"
 COMING_BACK = b"r"
@@ -24,6 +26,7 @@ FINAL = frozenset({"ended", "cancelled"})
 HEAD_START = 24 * 3600 * 1000
 """ms that each step of priority is worth in its queue."""
 SIZE = "size"
+KEPT = "kept"
 PLACE = 16
 """Bytes of a place in a queue."""
 REASONED = (State.FAILED, State.EXCLUDED)
@@ -33,9 +36,9 @@ READ = (State.FETCHED, State.DONE)
 SITEMAP = "sitemap"
 
 
-def queue_prefix(host: str, crawl: str) -> bytes:
-    """Prefix of all entries of one crawl's URLs on one host."""
-    return QUEUE + host.encode() + b"\0" + crawl.encode() + b"\0"
+def queue_prefix(host: str, crawl: str, *, revisits: bool = False) -> bytes:
+    """Prefix of all entries of one crawl's URLs on one host: of new ones, or of pages that are visited again."""
+    return (REVISITS if revisits else QUEUE) + host.encode() + b"\0" + crawl.encode() + b"\0"
 
 
 def queue_end(entry: bytes) -> bytes:
@@ -55,7 +58,7 @@ def queue_place(row: UrlRow) -> bytes:
 
 def queue_entry(row: UrlRow) -> bytes:
     """Key of a waiting row's entry."""
-    return queue_prefix(row.host, row.crawl) + queue_place(row)
+    return queue_prefix(row.host, row.crawl, revisits=row.kept) + queue_place(row)
 
 
 def comes_back(rule: str) -> bool:
@@ -87,12 +90,12 @@ def split_timed_entry(key: bytes) -> tuple[int, bytes]:
 class FrontierIndexer:
     """Derives index entries and counters from a row (`streams.state.store.Indexer`)."""
 
-    version = 5
+    version = 6
 
     def __init__(self) -> None:
         self._value = b""
         self._row: UrlRow | None = None
-        self._counters: dict[tuple[str, State, str, bool], tuple[tuple[bytes, int], ...]] = {}
+        self._counters: dict[tuple[str, State, str, bool, bool], tuple[tuple[bytes, int], ...]] = {}
 
     def entries(self, key: bytes, value: bytes) -> Iterable[tuple[bytes, bytes]]:
         """Index entries of a row: none for hosts and for terminal rows that do not come back."""
@@ -113,7 +116,7 @@ class FrontierIndexer:
         """`crawl NUL state`, and for some rows `crawl NUL` and one of these.
 
         `state:class` for failures and exclusions, `state:sitemap` for what was read and is no page, `due` for what
-        comes back, `size`: bytes of bodies.
+        comes back, `size`: bytes of bodies, `kept:state` for pages that count though they are not read now.
         """
         if key[:1] != URL_KEY:
             return ()
@@ -121,7 +124,8 @@ class FrontierIndexer:
         reason = row.outcome if row.state in REASONED else ""
         if row.source == SITEMAP and row.state in READ:
             reason = SITEMAP
-        kind = (row.crawl, row.state, reason, bool(row.due) and not row.open)
+        kept = row.counted and row.state not in READ
+        kind = (row.crawl, row.state, reason, bool(row.due) and not row.open, kept)
         known = self._counters.get(kind)
         if known is None:
             known = self._counters[kind] = _counters(*kind)
@@ -134,7 +138,13 @@ class FrontierIndexer:
         return self._row
 
 
-def _counters(crawl: str, state: State, reason: str, due: bool) -> tuple[tuple[bytes, int], ...]:
-    name = f"{crawl}\0{state.name.lower()}"
-    names = [name, *([f"{name}:{reason}"] if reason else ()), *([f"{crawl}\0due"] if due else ())]
+def _counters(crawl: str, state: State, reason: str, due: bool, kept: bool) -> tuple[tuple[bytes, int], ...]:
+    how = state.name.lower()
+    names = [f"{crawl}\0{how}"]
+    if reason:
+        names.append(f"{crawl}\0{how}:{reason}")
+    if due:
+        names.append(f"{crawl}\0due")
+    if kept:
+        names.append(f"{crawl}\0{KEPT}:{how}")
     return tuple((counter.encode(), 1) for counter in names)

@@ -4,32 +4,45 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from streams.frontier.gates import Gates
-from streams.frontier.hosts import Agenda, Census, CrawlQueue, HostQueue
+from streams.frontier.hosts import Agenda, Census, CrawlQueue, HostQueue, Lane
 from streams.frontier.index import queue_prefix
 from streams.frontier.turn import Turn
 from streams.policy.retry import phase
 
 
+class Hold(NamedTuple):
+    """Why queues of a crawl are held: the crawl may not go on, or it has no `places` for new URLs."""
+
+    crawl: str
+    places: bool
+
+    def room(self, gates: Gates) -> float:
+        """Orders of the crawl that may go out now."""
+        if gates.holds(self.crawl):
+            return 0
+        return min(gates.room(self.crawl), gates.places(self.crawl)) if self.places else gates.room(self.crawl)
+
+
 class HostQueues:
     """Queues in memory, made when something is first put into them and forgotten when nothing is left to wait for.
 
-    `found`: each (host, crawl) that has a queued URL when the shard is loaded.
+    `found`: each (host, crawl, whether of pages visited again) that has a queued URL when the shard is loaded.
     """
 
-    def __init__(self, boot: Turn, found: Iterable[tuple[str, str]]) -> None:
+    def __init__(self, boot: Turn, found: Iterable[tuple[str, str, bool]]) -> None:
         self.hosts: dict[str, HostQueue] = {}
-        self.held: dict[str, OrderedDict[HostQueue, None]] = {}  # by crawl; the one that waits the longest first
+        self.held: dict[Hold, OrderedDict[HostQueue, None]] = {}  # the one that waits the longest first
         self.agenda = Agenda()
         self.hosts_by_crawl: Counter[str] = Counter()  # hosts with queued URLs
-        pairs = list(found)
-        self.meet(boot, dict(pairs))
-        for host, crawl in pairs:
-            self.queue(self.hosts[host], crawl)
+        lanes = list(found)
+        self.meet(boot, dict.fromkeys(host for host, _, _ in lanes))
+        for host, crawl, revisit in lanes:
+            self.lane(self.hosts[host], crawl, revisit=revisit)
 
     def host(self, turn: Turn, host: str) -> HostQueue:
         """The queue of a host, made when first asked for."""
@@ -73,8 +86,10 @@ class HostQueues:
             queue = self.hosts[host] = HostQueue(host, row, learned=row.delay)
             self.agenda.put(queue, turn.now)  # to be forgotten if nothing comes of it
 
-    def queue(self, queue: HostQueue, crawl_id: str) -> CrawlQueue:
-        """The queue of a crawl on a host, for something to be put into it."""
+    def lane(self, queue: HostQueue, crawl_id: str, *, revisit: bool = False) -> Lane:
+        """The lane of a crawl on a host, for something to be put into it: a page that is visited again ends a hold."""
+        if revisit and crawl_id in queue.held:
+            self.let_go(queue, crawl_id)
         found = queue.crawls.get(crawl_id)
         if found is None:
             found = queue.held.get(crawl_id)
@@ -82,48 +97,53 @@ class HostQueues:
             found = queue.idle.pop(crawl_id, None) or CrawlQueue(queue_prefix(queue.host, crawl_id))
             queue.crawls[crawl_id] = found
             self.hosts_by_crawl[crawl_id] += 1
-        return found
+        return found.lane(revisit=revisit)
 
     def emptied(self, queue: HostQueue, crawl_id: str) -> None:
         """Nothing is queued any more of a crawl on a host."""
         queue.idle[crawl_id] = queue.crawls.pop(crawl_id)
         self.hosts_by_crawl[crawl_id] -= 1
 
-    def hold(self, queue: HostQueue, crawl_id: str) -> None:
-        """A crawl may not go on: its queue waits for `resume`."""
+    def hold(self, queue: HostQueue, crawl_id: str, *, places: bool = False) -> None:
+        """A crawl may not go on, or has nothing but new URLs and no `places` for them: its queue waits for `resume`."""
         queue.held[crawl_id] = queue.crawls.pop(crawl_id)
-        self.held.setdefault(crawl_id, OrderedDict())[queue] = None
+        self.held.setdefault(Hold(crawl_id, places), OrderedDict())[queue] = None
+
+    def let_go(self, queue: HostQueue, crawl_id: str) -> None:
+        """A queue that is held is looked at again, whatever holds it."""
+        for hold in (Hold(crawl_id, places=False), Hold(crawl_id, places=True)):
+            if hold in self.held:
+                self.held[hold].pop(queue, None)
+        queue.crawls[crawl_id] = queue.held.pop(crawl_id)
 
     def free(self, queue: HostQueue, crawl_id: str) -> None:
         """An order was answered: what was held until then, because the host's budget was out, is looked at again."""
-        if crawl_id in queue.held and queue not in self.held.get(crawl_id, ()):
+        holds = (Hold(crawl_id, places=False), Hold(crawl_id, places=True))
+        if crawl_id in queue.held and not any(queue in self.held.get(hold, ()) for hold in holds):
             queue.crawls[crawl_id] = queue.held.pop(crawl_id)
 
     def may_resume(self, gates: Gates) -> bool:
         """Whether a crawl that was held may go on."""
-        return any(not gates.holds(crawl_id) for crawl_id in self.held)
+        return any(hold.room(gates) > 0 for hold in self.held)
 
     def resume(self, gates: Gates, now: int) -> None:
         """Let crawls that were held go on: not more hosts than it has orders left."""
-        for crawl_id in list(self.held):
-            if gates.holds(crawl_id):
-                continue
-            hosts = self.held[crawl_id]
-            room = gates.room(crawl_id)
+        for hold in list(self.held):
+            hosts, room = self.held[hold], hold.room(gates)
             while hosts and room > 0:
                 queue, _ = hosts.popitem(last=False)
                 room -= 1
-                if crawl_id in queue.held:
-                    queue.crawls[crawl_id] = queue.held.pop(crawl_id)
+                if hold.crawl in queue.held:
+                    queue.crawls[hold.crawl] = queue.held.pop(hold.crawl)
                     self.schedule(queue, now)
             if not hosts:
-                del self.held[crawl_id]
+                del self.held[hold]
 
     def unpark(self, queue: HostQueue) -> None:
         """Queue again what was set aside until an origin's robots.txt is asked for."""
         parked, queue.parked = queue.parked, []
-        for crawl_id, fingerprint in parked:
-            self.queue(queue, crawl_id).give_back(fingerprint)
+        for crawl_id, fingerprint, revisit in parked:
+            self.lane(queue, crawl_id, revisit=revisit).give_back(fingerprint)
 
     def clock_went_back(self, by: int, now: int) -> None:
         """The broker's clock was set back by so many ms."""

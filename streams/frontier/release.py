@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from streams.definitions import CrawlDefinition
 from streams.frontier import outcomes
-from streams.frontier.budgets import all_out
+from streams.frontier.budgets import ABOUT_PAGES, all_out
 from streams.frontier.candidates import ruled_out
 from streams.frontier.closing import Closing, excluded
 from streams.frontier.due import DueRows
@@ -93,24 +93,25 @@ class Release:
         self.queues.meet(turn, dict.fromkeys(row.host for _, row in waiting))
         hosts: dict[HostQueue, None] = {}
         for fingerprint, row in waiting:
-            if row.due and row.crawl not in self._gates.over:
+            if row.due and not self._gates.keeps_out(row):
                 self._due.note(row.due, fingerprint)
                 continue
             queue = self.queues.host(turn, row.host)
+            lane = self.queues.lane(queue, row.crawl, revisit=row.kept)
             if row.due:
-                self.queues.queue(queue, row.crawl).give_back(fingerprint)
+                lane.give_back(fingerprint)
             else:
-                self.queues.queue(queue, row.crawl).note(queue_place(row), fingerprint)
-            self._closing.queued(queue, row.crawl)
+                lane.note(queue_place(row), fingerprint)
+            self._closing.queued(queue, row.crawl, revisit=row.kept)
             hosts[queue] = None
         for queue in hosts:
             self.queues.schedule(queue, turn.now)
 
-    def give_back(self, turn: Turn, host: str, crawl_id: str, fingerprint: bytes) -> None:
+    def give_back(self, turn: Turn, host: str, crawl_id: str, fingerprint: bytes, *, revisit: bool) -> None:
         """A URL waits again that was released, or whose time has come."""
         queue = self.queues.host(turn, host)
-        self.queues.queue(queue, crawl_id).give_back(fingerprint)
-        self._closing.queued(queue, crawl_id)
+        self.queues.lane(queue, crawl_id, revisit=revisit).give_back(fingerprint)
+        self._closing.queued(queue, crawl_id, revisit=revisit)
         self.queues.schedule(queue, turn.now)
 
     def answered(self, turn: Turn, out: Out) -> HostQueue:
@@ -118,6 +119,7 @@ class Release:
         queue = self.queues.host(turn, out.host)
         self._ended(queue, out)
         turn.tallies[out.crawl].released -= 1
+        turn.tallies[out.crawl].revisits -= out.revisit
         self.queues.schedule(queue, turn.now)
         return queue
 
@@ -148,7 +150,7 @@ class Release:
                 self.queues.schedule(queue, turn.now)
             else:
                 self.answered(turn, out)
-                self.give_back(turn, out.host, out.crawl, key)
+                self.give_back(turn, out.host, out.crawl, key, revisit=out.revisit)
 
     # --- what a shard asks
 
@@ -160,6 +162,7 @@ class Release:
             next_at=queue.next_at if queue is not None else 0.0,
             robots_out=queue is not None and queue.robots_out,
             held=self._gates.holds(row.crawl),
+            unplaced=not row.kept and self._gates.places(row.crawl) <= 0,
             behind=self.released.behind,
             full=self.released.room() <= 0,
         )
@@ -202,6 +205,7 @@ class Release:
                 continue
             steps -= 1 + self._serve(turn, queue)
             self.queues.schedule(queue, turn.now)
+        self.reopening.refill(turn)
         self._room_left = self.queues.may_resume(self._gates)
 
     # --- crawls that are over, rows that are due
@@ -216,7 +220,7 @@ class Release:
             for crawl_id in (*queue.crawls, *queue.held):
                 if rule := self._gates.over_at(queue.row, crawl_id):
                     if crawl_id in queue.held:
-                        queue.crawls[crawl_id] = queue.held.pop(crawl_id)
+                        self.queues.let_go(queue, crawl_id)
                     steps -= self._drop(turn, queue, crawl_id, rule, steps)
             self.queues.schedule(queue, turn.now)
             if steps <= 0:
@@ -226,10 +230,12 @@ class Release:
 
     def _drop(self, turn: Turn, queue: HostQueue, crawl_id: str, rule: str, most: int) -> int:
         """Exclude up to `most` URLs of a crawl that is over on one host; returns the number looked at."""
+        waiting = queue.crawls[crawl_id]
         for steps in range(1, most + 1):
-            fingerprint = queue.crawls[crawl_id].pop(self._store)
+            fingerprint = waiting.pop(self._store) if rule in ABOUT_PAGES else waiting.take(self._store, new=True)
             if fingerprint is None:
-                self.queues.emptied(queue, crawl_id)
+                if not waiting.ahead(self._store, 1, new=False):
+                    self.queues.emptied(queue, crawl_id)
                 return steps
             row = turn.url(fingerprint)
             if row is not None:
@@ -243,7 +249,7 @@ class Release:
         for fingerprint in fingerprints:
             row = turn.url(fingerprint)
             if row is not None and self._may_go(turn, fingerprint, row):
-                self.give_back(turn, row.host, row.crawl, fingerprint)
+                self.give_back(turn, row.host, row.crawl, fingerprint, revisit=row.kept)
 
     def _clock_went_back(self, now: int) -> None:
         """The broker's clock was set back: nobody waits for a time that was counted from its former one."""
@@ -267,24 +273,33 @@ class Release:
                 break
             steps += 1
             crawl_id = next(iter(queue.crawls))
-            over = self._gates.over_at(queue.row, crawl_id)
-            if over or self._gates.holds(crawl_id):
-                self.queues.hold(queue, crawl_id)
-                if over:
-                    self._closing.again(queue)
-                continue
-            if all_out(self._crawls[crawl_id], queue):
-                queue.held[crawl_id] = queue.crawls.pop(crawl_id)  # until an order is answered
-                continue
-            queue.rotate(crawl_id)
-            fingerprint = queue.crawls[crawl_id].pop(self._store)
-            if fingerprint is None:
-                self.queues.emptied(queue, crawl_id)
-                continue
-            row = turn.url(fingerprint)
-            if row is not None and self._may_go(turn, fingerprint, row):
+            fingerprint = self._next(queue, crawl_id)
+            row = turn.url(fingerprint) if fingerprint is not None else None
+            if fingerprint is not None and row is not None and self._may_go(turn, fingerprint, row):
                 orders += self._offer(turn, queue, self._crawls[crawl_id], fingerprint, row)
         return steps
+
+    def _next(self, queue: HostQueue, crawl_id: str) -> bytes | None:
+        """The next URL of a crawl that may go out to a host; None: the crawl waits or is over, or nothing is queued."""
+        waiting, rule = queue.crawls[crawl_id], self._gates.over_at(queue.row, crawl_id)
+        if rule and (rule not in ABOUT_PAGES or waiting.peek(self._store, 1)):
+            self._closing.again(queue)
+        if (rule and rule not in ABOUT_PAGES) or self._gates.holds(crawl_id):
+            self.queues.hold(queue, crawl_id)
+            return None
+        full, unplaced = all_out(self._crawls[crawl_id], queue), self._gates.places(crawl_id) <= 0
+        new = not (rule or full or unplaced)
+        queue.rotate(crawl_id)
+        fingerprint = waiting.take(self._store, new=new)
+        if fingerprint is not None:
+            return fingerprint
+        if not waiting.peek(self._store, 1):
+            self.queues.emptied(queue, crawl_id)
+        elif full and not rule:
+            queue.held[crawl_id] = queue.crawls.pop(crawl_id)  # until an order is answered
+        else:
+            self.queues.hold(queue, crawl_id, places=True)
+        return None
 
     def _asks(self, queue: HostQueue) -> HostAsks:
         return HostAsks(self._robots.crawl_delay(queue.row), queue.learned)
@@ -293,8 +308,9 @@ class Release:
         """Read the rows that are likely to be released now in one call."""
         number = min(BURST, queue.room(turn.now), self.released.room())
         if number > 1:
-            piles = [pile for crawl_id, pile in queue.crawls.items() if not self._gates.holds(crawl_id)]
-            turn.load(key for pile in piles for key in pile.peek(self._store, number))
+            for crawl_id, pile in queue.crawls.items():
+                if not self._gates.holds(crawl_id):
+                    turn.load(pile.ahead(self._store, number, new=self._gates.places(crawl_id) > 0))
 
     def _may_go(self, turn: Turn, fingerprint: bytes, row: UrlRow) -> bool:
         """Whether the hint that led to a row is right: it waits, its time has come, and no order is out for it."""
@@ -331,7 +347,7 @@ class Release:
         if wants(crawl):
             self._tell_sitemaps(turn, queue, crawl)
         if verdict.order:
-            self.queues.queue(queue, row.crawl).push(key)
+            self.queues.lane(queue, row.crawl, revisit=row.kept).push(key)
             probe = self._robots.probe(queue.row, verdict.order)
             out = Out(queue.host, row.crawl, 0, probe, turn.now, verdict.order)
             queue.robots_out = True
@@ -344,7 +360,7 @@ class Release:
         if verdict.unreachable:
             outcomes.fail(turn, key, row, verdict.unreachable, 1)
         elif verdict.hold_until:
-            queue.park(row.crawl, key, verdict.hold_until)
+            queue.park((row.crawl, key, row.kept), verdict.hold_until)
         else:
             turn.put(key, excluded(row, "robots", turn.now))
         return 0
@@ -363,9 +379,10 @@ class Release:
         order = page_order(row, key, limits, values, shard=self._config.shard, epoch=self._epoch, robots=robots,
                            now=turn.now)  # fmt: skip
         turn.orders.append(order)
-        self.released.add(key, Out(queue.host, row.crawl, row.visit, row.attempt, turn.now))
+        self.released.add(key, Out(queue.host, row.crawl, row.visit, row.attempt, turn.now, revisit=row.kept))
         turn.tallies[row.crawl].released += 1
-        queue.started(row.crawl, turn.now, limits.pace)
+        turn.tallies[row.crawl].revisits += row.kept
+        queue.started(row.crawl, turn.now, limits.pace, revisit=row.kept)
 
     def _send_robots(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, out: Out, url: str) -> None:
         key, shard = robots_key(out.origin), self._config.shard
@@ -390,5 +407,5 @@ class Release:
             queue.robots_out = False
 
     def _ended(self, queue: HostQueue, out: Out) -> None:
-        queue.ended(out.crawl)
+        queue.ended(out.crawl, revisit=out.revisit)
         self.queues.free(queue, out.crawl)

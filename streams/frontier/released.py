@@ -20,6 +20,7 @@ class Out:
     at: int
     origin: str = ""
     leg: Literal["own", "away", "guest"] = "own"
+    revisit: bool = False  # of a page that holds its place already
 
 
 @dataclass(slots=True)

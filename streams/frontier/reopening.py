@@ -12,6 +12,7 @@ this shard, for it must not end meanwhile.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -19,7 +20,7 @@ from hashlib import blake2b
 import msgspec
 
 from streams.definitions import CrawlDefinition
-from streams.frontier.budgets import over_on_host
+from streams.frontier.budgets import PAGES, over_on_host
 from streams.frontier.candidates import ruled_out
 from streams.frontier.gates import Gates
 from streams.frontier.index import comes_back, excluded_prefix
@@ -70,6 +71,21 @@ class Reopening:
             elif crawl.state != "paused" and self._tallies[crawl_id].states[State.WAITING] < ENOUGH:
                 self._step(turn, crawl)
 
+    def refill(self, turn: Turn) -> None:
+        """Places that turn out to be free at the end of a turn go to URLs that the page limit kept out, in their order.
+
+        A place is free when a page is gone, or when a URL for which it was meant has ended without one. It goes to a
+        URL of the shard on which that happened, and in the batch in which it did: so no two shards give it away, and
+        no crash loses it.
+        """
+        ended = Counter(row.crawl for key in turn.ended if (row := turn.url(key)) is not None and not row.counted)
+        for crawl_id, number in ended.items():
+            crawl = self._crawls.get(crawl_id)
+            if crawl is None or not self._tallies[crawl_id].exclusions[PAGES]:
+                continue
+            if vacant := min(number, self._gates.vacant(crawl)):
+                self._bring_back(turn, crawl, PAGES, b"", vacant)
+
     @property
     def waiting(self) -> int:
         """Walks that are not over."""
@@ -93,8 +109,16 @@ class Reopening:
 
     def _step(self, turn: Turn, crawl: CrawlDefinition) -> None:
         walk = self._walks[crawl.id]
-        rule = walk.rules[0]
-        entries = self._store.scan(excluded_prefix(crawl.id, rule), after=walk.cursor, limit=STEP)
+        walk.cursor = self._bring_back(turn, crawl, walk.rules[0], walk.cursor, STEP)
+        if not walk.cursor:
+            walk.rules.pop(0)
+        self.busy = True
+        if not walk.rules:
+            self._end(turn, crawl.id)
+
+    def _bring_back(self, turn: Turn, crawl: CrawlDefinition, rule: str, cursor: bytes, most: int) -> bytes:
+        """Look at up to STEP rows that a rule kept out and reopen up to `most`; the cursor, empty behind the last."""
+        entries = self._store.scan(excluded_prefix(crawl.id, rule), after=cursor, limit=STEP)
         keys = [entry[-16:] for entry, _ in entries]
         turn.load(keys)
         found = [(key, row) for key in keys if (row := turn.url(key)) is not None and row.outcome == rule]
@@ -103,14 +127,10 @@ class Reopening:
             if row.state is State.EXCLUDED and not _kept_out(row, host, crawl, turn.now):
                 turn.tallies[crawl.id].activity += 1
                 turn.put(key, reopened(row))
-        if len(entries) == STEP:
-            walk.cursor = entries[-1][0]
-        else:
-            walk.rules.pop(0)
-            walk.cursor = b""
-        self.busy = True
-        if not walk.rules:
-            self._end(turn, crawl.id)
+                most -= 1
+                if not most:
+                    break
+        return entries[-1][0] if len(entries) == STEP else b""
 
     def _end(self, turn: Turn, crawl_id: str) -> None:
         """A walk is over; the excluded rows that are left were judged by the bounds of now."""

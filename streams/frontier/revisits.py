@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from streams.definitions import CrawlDefinition, Recrawl
+from streams.frontier.budgets import PAGES
 from streams.frontier.candidates import next_visit
 from streams.frontier.due import DueRows
 from streams.frontier.gates import Gates
@@ -91,7 +92,7 @@ class Revisits:
         crawl = self._crawls.get(crawl_id)
         if crawl is None:
             return True
-        return may_recrawl(crawl) and self._gates.rule(crawl, now) in ("", "limit")
+        return may_recrawl(crawl) and self._gates.rule(crawl, now) in ("", PAGES)
 
     def _planned(self, row: UrlRow, before: UrlRow | None, crawl: CrawlDefinition, now: int) -> UrlRow:
         """The row with its next visit, if one is to follow: a limit rule may say so for some URLs only."""

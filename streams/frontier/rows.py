@@ -34,6 +34,8 @@ class State(IntEnum):
 
 
 OPEN = (State.WAITING, State.FETCHED)
+GONE = (404, 410)
+"""Answers by which a site says that a page is no more (RFC 9110 §15.5.5, §15.5.11)."""
 
 
 class Unresolved(msgspec.Struct, array_like=True, frozen=True):
@@ -82,16 +84,34 @@ class UrlRow(msgspec.Struct, array_like=True, frozen=True):
     lastmod: int = 0  # what a sitemap said last
     changed: int = 0  # when the content was first seen as it is
     unresolved: Unresolved | None = None
+    kept: bool = False  # an earlier visit brought a page, which still counts: see `keeps_place`
+
+    @property
+    def placed(self) -> bool:
+        """Whether it was read and still is what it was: it waits for no place any more."""
+        return self.kept or self.state in (State.FETCHED, State.DONE)
 
     @property
     def counted(self) -> bool:
-        """Whether it counts as a page against limits."""
-        return self.source == "page" and self.state in (State.FETCHED, State.DONE)
+        """Whether it counts as a page against limits: a sitemap waits for a place, but takes none."""
+        return self.source == "page" and self.placed
 
     @property
     def open(self) -> bool:
         """Whether the visit has no terminal row yet."""
         return self.state in OPEN
+
+
+def keeps_place(old: UrlRow, new: UrlRow) -> bool:
+    """Whether a URL whose row changes still holds the place of a page that an earlier visit brought.
+
+    Page limits are about pages, not about visits: a page keeps its place while it waits for its next visit, and when
+    that fails for a reason that may pass. It gives it up when the page is no page of the crawl any more: gone, moved,
+    or kept out by a rule. A visit that has yet to bring a page holds none.
+    """
+    if new.state in (State.EXCLUDED, State.REDIRECTED) or (new.state is State.FAILED and new.status in GONE):
+        return False
+    return old.placed if new.visit != old.visit else old.kept
 
 
 class Probe(msgspec.Struct, array_like=True, frozen=True):

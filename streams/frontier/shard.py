@@ -180,7 +180,7 @@ class Shard:
         if now is not row:
             self._effects.weigh(turn, outcome, row.host)
         elif out is not None and row.state is State.WAITING:  # given back
-            self._release.give_back(turn, row.host, row.crawl, outcome.fingerprint)
+            self._release.give_back(turn, row.host, row.crawl, outcome.fingerprint, revisit=row.kept)
 
     def _robots(self, turn: Turn, outcome: m.FetchOutcome, out: Out) -> None:
         """An answer to a robots order; one that comes from another host says nothing about ours."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from streams.frontier.index import READ, SITEMAP, SIZE
+from streams.frontier.index import KEPT, READ, SITEMAP, SIZE
 from streams.frontier.rows import State, UrlRow
 from streams.messages import CrawlCounts, Progress
 
@@ -23,11 +23,13 @@ class Tally:
     failures: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     exclusions: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     lists: dict[State, int] = field(default_factory=lambda: dict.fromkeys(READ, 0))  # sitemaps among `states`
+    kept: dict[State, int] = field(default_factory=lambda: defaultdict(int))  # pages of earlier visits, by state now
     due: int = 0  # ended, and come back
     size: int = 0  # bytes of the newest bodies of all URLs
     activity: int = 0
     duplicates: int = 0
     released: int = 0  # page orders out and unanswered
+    revisits: int = 0  # among them of pages that hold a place
     reopening: bool = False  # excluded rows are being looked through: some may come back
 
     @property
@@ -38,7 +40,12 @@ class Tally:
     @property
     def pages(self) -> int:
         """Pages that count against a crawl's page limit."""
-        return sum(self.states[state] - number for state, number in self.lists.items())
+        return sum(self.states[state] - number for state, number in self.lists.items()) + sum(self.kept.values())
+
+    @property
+    def unplaced(self) -> int:
+        """Waiting URLs that hold no place among the pages yet."""
+        return self.states[State.WAITING] - self.kept[State.WAITING]
 
     def shift(self, row: UrlRow, by: int) -> None:
         """Count a row in (1) or out (-1)."""
@@ -50,6 +57,8 @@ class Tally:
             self.exclusions[row.outcome] += by
         elif row.source == SITEMAP and row.state in self.lists:
             self.lists[row.state] += by
+        if row.counted and row.state not in READ:
+            self.kept[row.state] += by
         if row.due and not row.open:
             self.due += by
 
@@ -74,6 +83,7 @@ class Tally:
             hosts=hosts,
             due=self.due,
             sitemaps=self.lists[State.DONE],
+            kept=sum(self.kept.values()),
             size=self.size,
             failures={name: n for name, n in self.failures.items() if n},
             exclusions={name: n for name, n in self.exclusions.items() if n},
@@ -85,12 +95,13 @@ def counted(reports: Iterable[Progress]) -> dict[str, CrawlCounts]:
     sums: dict[str, list[int]] = {}
     for report in reports:
         for crawl, counts in report.crawls.items():
-            known = sums.setdefault(crawl, [0, 0, 0, 0, 0])
-            for i, number in enumerate((counts.done, counts.fetched, counts.released, counts.size, counts.open)):
+            known = sums.setdefault(crawl, [0, 0, 0, 0, 0, 0])
+            numbers = (counts.done, counts.fetched, counts.kept, counts.released, counts.size, counts.open)
+            for i, number in enumerate(numbers):
                 known[i] += number
     return {
-        crawl: CrawlCounts(done=done, fetched=fetched, released=released, size=size, open=waiting)
-        for crawl, (done, fetched, released, size, waiting) in sums.items()
+        crawl: CrawlCounts(done=done, fetched=fetched, kept=kept, released=released, size=size, open=waiting)
+        for crawl, (done, fetched, kept, released, size, waiting) in sums.items()
     }
 
 
@@ -130,6 +141,8 @@ class Tallies(dict[str, Tally]):
                 tally.due = number
             elif name == SIZE:
                 tally.size = number
+            elif state == KEPT and reason:
+                tally.kept[names[reason]] = number
             elif reason == SITEMAP and names[state] in tally.lists:
                 tally.lists[names[state]] = number
             elif not reason:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from streams.frontier.rows import (
     HostRow,
     State,
@@ -15,6 +17,7 @@ from streams.frontier.rows import (
     decode_url_row,
     encode_row,
     host_key,
+    keeps_place,
     url_key,
 )
 from streams.frontier.tally import Tallies
@@ -99,6 +102,8 @@ class Turn:
     def put(self, fingerprint: bytes, row: UrlRow) -> None:
         """Change a URL's row, which this turn has read."""
         old = self._urls[fingerprint]
+        if old is not None and row.kept != (kept := keeps_place(old, row)):
+            row = msgspec.structs.replace(row, kept=kept)
         self.tallies.move(old, row)
         if row.crawl in self.budgeted:
             self._spend(row, 1)

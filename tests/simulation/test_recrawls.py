@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
@@ -27,6 +28,58 @@ def test_every_url_is_visited_as_often_as_there_are_rounds(seed: int) -> None:
     assert {(row.visit, row.due) for row in rows.values()} == {(rounds, 0)}
     pages = {url for url in reached if site[url].status == 200 and not site[url].location}
     assert set(world.records) == {(url, visit) for url in pages for visit in range(1, rounds + 1)}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_page_limit_takes_no_visit_from_a_page(seed: int) -> None:
+    """What got a place is visited in every round, what got none is never fetched, and the end is exact.
+
+    Pages stay as they are, so nothing frees a place; with crashes as many pages more as orders were released again.
+    """
+    rng = random.Random(seed)
+    urls = [f"{host}/{n}" for host in HOSTS for n in range(6)]
+    site = {url: Answer(links=tuple(rng.sample(urls, 8))) for url in urls}
+    rounds, by_host, number = 2 + seed % 3, seed % 4 == 3, 1 + seed % 11
+    definition = CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=False,
+                                 recrawl=Recrawl(interval=2.0, shortest=1.0, rounds=rounds),
+                                 limit=None if by_host else number, host_limit=number if by_host else None)  # fmt: skip
+    world = World(lambda url, _: site[url], seed, shards=1 + seed % 2, crash=(0.0, 0.0, 0.05)[seed % 3],
+                  definition=definition, answer_timeout=600.0)  # fmt: skip
+    world.seed_urls(*urls[:3])
+    sealed(world).run()
+    rows = world.rows()
+    pages = {url: row for url, row in rows.items() if row.state is State.DONE}
+    assert {row.visit for row in pages.values()} == {rounds}
+    assert {row.outcome for row in rows.values()} <= {"", "limit:host" if by_host else "limit"}
+    visits = {(url, visit) for url in pages for visit in range(1, rounds + 1)}
+    assert visits <= set(world.records)
+    if not world.crash:  # else a page may come from an order that a dead owner sent, after its URL was excluded
+        assert visits == set(world.records)
+    if world.shards == 1 and not world.crash:
+        most = Counter(url.rsplit("/", 1)[0] for url in pages)
+        assert max(most.values()) <= number if by_host else len(pages) == number
+    limited = any(row.outcome == "limit" for row in rows.values())
+    assert [result for _, result in world.ended_with] == ["limit" if limited else "exhausted"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_place_of_a_page_that_vanishes_is_taken(seed: int) -> None:
+    """Two of the pages are gone at their second visit: two others take their places."""
+    urls = [f"{HOSTS[0]}/{n}" for n in range(12)]
+    gone = set(urls[1:3])
+
+    def web(url: str, asked: int) -> Answer:
+        return Answer(status=410) if url in gone and asked else Answer(links=tuple(urls))
+
+    definition = CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=False, limit=5, attempts=1,
+                                 recrawl=Recrawl(interval=2.0, shortest=1.0, rounds=3))  # fmt: skip
+    world = World(web, seed, shards=1, crash=0.0, definition=definition, answer_timeout=600.0)
+    world.seed_urls(*urls[:5])
+    sealed(world).run()
+    states = {url: (row.state, row.visit) for url, row in world.rows().items()}
+    assert {url for url, (state, _) in states.items() if state is State.DONE} == {urls[0], *urls[3:5], *urls[5:7]}
+    assert {states[url][0] for url in gone} <= {State.FAILED, State.EXCLUDED}
+    assert [result for _, result in world.ended_with] == ["limit"]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -72,7 +72,7 @@ FULL: dict[str, Any] = {
         shard=3, epoch=1, position=2, at=3, owner="http://192.0.2.1:9090",
         crawls={"news": m.CrawlCounts(
             open=1, activity=2, released=3, fetched=4, done=5, failed=6, excluded=7, duplicates=8, redirected=9,
-            hosts=10, due=11, size=12, sitemaps=13, failures={"timeout": 6}, exclusions={"robots": 7},
+            hosts=10, due=11, size=12, sitemaps=13, kept=14, failures={"timeout": 6}, exclusions={"robots": 7},
         )},
     ),
     "order": m.FetchOrder(

@@ -139,9 +139,13 @@ class Rig:
         assert by_host == {(q.host, c): n for q in release.queues.hosts.values() for c, n in q.out.items()}
         pages = Counter(out.crawl for out in outs if not out.origin)
         assert pages == Counter({c: t.released for c, t in self.shard.tallies.items() if t.released})
+        again = Counter((out.host, out.crawl) for out in outs if out.revisit)
+        assert again == {(q.host, c): n for q in release.queues.hosts.values() for c, n in q.revisits.items()}
+        assert sum(again.values()) == sum(tally.revisits for tally in self.shard.tallies.values())
         stored = Tallies.from_counters(self.store.counters())
         for name, tally in self.shard.tallies.items():
             assert (tally.states, tally.size) == (stored[name].states, stored[name].size)
+            assert (tally.pages, tally.unplaced) == (stored[name].pages, stored[name].unplaced)
             assert {k: n for k, n in tally.failures.items() if n} == dict(stored[name].failures)
             assert {k: n for k, n in tally.exclusions.items() if n} == dict(stored[name].exclusions)
         hosts = Counter(c for q in release.queues.hosts.values() for c in (*q.crawls, *q.held))

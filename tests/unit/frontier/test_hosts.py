@@ -14,14 +14,16 @@ from streams.policy.retry import Breaker
 from tests.simulation.store import MemoryStore
 
 NOW = 1_000_000
+WAITS = ("0", b"", False)
 
 
 def fp(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
-def put(store: MemoryStore, number: int, *, priority: int = 5, host: str = "h", crawl: str = "c") -> UrlRow:
-    row = UrlRow(1, State.WAITING, crawl, "http://h/", host, 1, 0, 0, priority, number)
+def put(store: MemoryStore, number: int, *, priority: int = 5, host: str = "h", crawl: str = "c",
+        kept: bool = False) -> UrlRow:  # fmt: skip
+    row = UrlRow(1, State.WAITING, crawl, "http://h/", host, 1, 0, 0, priority, number, kept=kept)
     store.apply([(url_key(fp(number)), encode_row(row))])
     return row
 
@@ -90,6 +92,34 @@ def test_pushing_back_what_was_popped_changes_nothing() -> None:
     assert drain(queue, store) == [1, 2]
 
 
+def lanes(new: int, kept: int) -> tuple[MemoryStore, CrawlQueue]:
+    """A queue of new URLs 1, 2, … and of pages 101, 102, … that are visited again."""
+    store = MemoryStore()
+    queue = queue_of(store, *range(1, new + 1))
+    for number in range(101, 101 + kept):
+        queue.lane(revisit=True).note(queue_place(put(store, number, kept=True)), fp(number))
+    return store, queue
+
+
+@pytest.mark.parametrize(
+    ("new", "kept", "order"),
+    [(0, 0, []), (3, 0, [1, 2, 3]), (0, 3, [101, 102, 103]), (1, 3, [101, 1, 102, 103]), (3, 1, [101, 1, 2, 3]),
+     (2, 2, [101, 1, 102, 2])],
+)  # fmt: skip
+def test_new_urls_and_pages_that_are_visited_again_take_turns(new: int, kept: int, order: list[int]) -> None:
+    store, queue = lanes(new, kept)
+    taken = iter(lambda: queue.take(store, new=True), None)
+    assert [int.from_bytes(found, "big") for found in taken] == order
+
+
+def test_pages_that_are_visited_again_pass_new_urls_that_must_wait() -> None:
+    store, queue = lanes(3 * HEADS, 2)
+    assert queue.ahead(store, 9, new=False) == [fp(101), fp(102)]
+    assert queue.ahead(store, 1, new=True) == [fp(1), fp(101)]
+    assert [queue.take(store, new=False) for _ in range(3)] == [fp(101), fp(102), None]
+    assert queue.take(store, new=True) == fp(1)
+
+
 OPEN = Breaker(since=NOW, until=NOW + 60_000)
 HALF_OPEN = Breaker(since=1, until=NOW)
 GIVEN_UP = Breaker(since=NOW, until=NOW + 3_600_000, probes=8)
@@ -121,12 +151,12 @@ def host(*, crawls: int = 1, row: HostRow | None = None, **fields: Any) -> HostQ
         (host(out={"0": 4}, limits=Limits(0.5, 2)), 0),
         (host(out={"0": 5}, limits=Limits(0.5, 2)), NEVER),  # what is under way, and one second ahead
         (host(out={"0": 3}, limits=Limits(10.0, 2)), NEVER),
-        (host(parked=[("0", b"")] * (PARKED - 1), parked_until=NOW + 7), 0),
-        (host(parked=[("0", b"")] * PARKED, parked_until=NOW + 7), NOW + 7),
+        (host(parked=[WAITS] * (PARKED - 1), parked_until=NOW + 7), 0),
+        (host(parked=[WAITS] * PARKED, parked_until=NOW + 7), NOW + 7),
         (host(crawls=0, next_at=NOW + 500), NOW + 500),  # then it is forgotten
         (host(crawls=0, next_at=NOW + 500, out={"0": 1}), NEVER),
         (host(crawls=0, held={"0": CrawlQueue(b"")}), NEVER),
-        (host(crawls=0, parked=[("0", b"")], parked_until=NOW + 7), NOW + 7),
+        (host(crawls=0, parked=[WAITS], parked_until=NOW + 7), NOW + 7),
     ],
 )
 def test_when_a_host_is_looked_at(queue: HostQueue, at: float) -> None:
@@ -140,7 +170,7 @@ def test_when_a_host_is_looked_at(queue: HostQueue, at: float) -> None:
         (host(crawls=1), False),
         (host(crawls=0, held={"0": CrawlQueue(b"")}), False),
         (host(crawls=0, out={"0": 1}), False),
-        (host(crawls=0, parked=[("0", b"")]), False),
+        (host(crawls=0, parked=[WAITS]), False),
         (host(crawls=0, idle={"0": CrawlQueue(b"")}), True),
     ],
 )
@@ -156,9 +186,12 @@ def test_orders_are_spaced_from_the_later_of_now_and_the_last() -> None:
     assert (queue.next_at, queue.out) == (NOW + 4000, {"0": 2})
     queue.started("1", NOW + 9000, queue.limits.pace)
     assert (queue.next_at, queue.out) == (NOW + 11_000, {"0": 2, "1": 1})
+    queue.started("1", NOW + 9000, queue.limits.pace, revisit=True)
+    assert queue.revisits == {"1": 1}
+    queue.ended("1", revisit=True)
     for crawl in ("0", "1", "0"):
         queue.ended(crawl)
-    assert queue.out == {}
+    assert (queue.out, queue.revisits) == ({}, {})
 
 
 def test_another_delay_counts_from_the_last_order() -> None:
@@ -194,7 +227,7 @@ def test_parked_urls_wait_for_the_earliest_of_their_times() -> None:
     queue = host()
     queue.parked_until = 3
     for until in (NOW + 9, NOW + 5, NOW + 7):
-        queue.park("0", b"", until)
+        queue.park(("0", b"", False), until)
     assert (queue.parked_until, len(queue.parked)) == (NOW + 5, 3)
 
 
@@ -236,6 +269,6 @@ def test_waiting_hosts_are_found_in_the_index() -> None:
     for number in range(40):
         put(store, number, host=f"h{number % 3}.example", crawl="ab"[number % 2], priority=number % 10)
     put(store, 99, host="h1.example", crawl="abc", priority=0)
-    assert list(waiting_hosts(store)) == sorted(
-        [(f"h{i}.example", c) for i in range(3) for c in "ab"] + [("h1.example", "abc")]
-    )
+    put(store, 100, host="h1.example", kept=True)
+    found = sorted([(f"h{i}.example", c, False) for i in range(3) for c in "ab"] + [("h1.example", "abc", False)])
+    assert list(waiting_hosts(store)) == [*found, ("h1.example", "c", True)]
