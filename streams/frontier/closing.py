@@ -14,6 +14,7 @@ from streams.frontier.budgets import ABOUT_PAGES
 from streams.frontier.gates import Gates
 from streams.frontier.hosts import HostQueue
 from streams.frontier.index import DUE
+from streams.frontier.queues import HostQueues
 from streams.frontier.released import Released
 from streams.frontier.rows import State, UrlRow
 from streams.frontier.turn import RowReader, Turn
@@ -77,6 +78,20 @@ class Closing:
                 if row is not None and row.crawl == crawl_id and (rule := self._gates.keeps_out(row)):
                     self.exclude(turn, fingerprint, row, rule)
             self._sweeps[crawl_id] = entries[-1][0] if len(entries) == SWEEP else None
+
+    def drop(self, turn: Turn, queues: HostQueues, queue: HostQueue, crawl_id: str, rule: str, most: int) -> int:
+        """Exclude up to `most` URLs of a crawl that is over on one host; returns the number looked at."""
+        waiting = queue.crawls[crawl_id]
+        for steps in range(1, most + 1):
+            fingerprint = waiting.pop(self._store) if rule in ABOUT_PAGES else waiting.take(self._store, new=True)
+            if fingerprint is None:
+                if not waiting.ahead(self._store, 1, new=False):
+                    queues.emptied(queue, crawl_id)
+                return steps
+            row = turn.url(fingerprint)
+            if row is not None:
+                self.exclude(turn, fingerprint, row, rule)
+        return max(most, 0)
 
     def exclude(self, turn: Turn, fingerprint: bytes, row: UrlRow, rule: str) -> None:
         """End the visit of a URL that still waits and of which no order is out."""

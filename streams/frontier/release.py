@@ -221,26 +221,12 @@ class Release:
                 if rule := self._gates.over_at(queue.row, crawl_id):
                     if crawl_id in queue.held:
                         self.queues.let_go(queue, crawl_id)
-                    steps -= self._drop(turn, queue, crawl_id, rule, steps)
+                    steps -= self._closing.drop(turn, self.queues, queue, crawl_id, rule, steps)
             self.queues.schedule(queue, turn.now)
             if steps <= 0:
                 self._closing.again(queue)
                 break
         return steps
-
-    def _drop(self, turn: Turn, queue: HostQueue, crawl_id: str, rule: str, most: int) -> int:
-        """Exclude up to `most` URLs of a crawl that is over on one host; returns the number looked at."""
-        waiting = queue.crawls[crawl_id]
-        for steps in range(1, most + 1):
-            fingerprint = waiting.pop(self._store) if rule in ABOUT_PAGES else waiting.take(self._store, new=True)
-            if fingerprint is None:
-                if not waiting.ahead(self._store, 1, new=False):
-                    self.queues.emptied(queue, crawl_id)
-                return steps
-            row = turn.url(fingerprint)
-            if row is not None:
-                self._closing.exclude(turn, fingerprint, row, rule)
-        return max(most, 0)
 
     def _take_due(self, turn: Turn) -> None:
         """Queue the rows whose time has come."""
