@@ -124,7 +124,7 @@ class FrontierIndexer:
         reason = row.outcome if row.state in REASONED else ""
         if row.source == SITEMAP and row.state in READ:
             reason = SITEMAP
-        kept = row.counted and row.state not in READ
+        kept = row.kept and row.counted and row.state not in READ
         kind = (row.crawl, row.state, reason, bool(row.due) and not row.open, kept)
         known = self._counters.get(kind)
         if known is None:

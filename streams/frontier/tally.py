@@ -57,7 +57,7 @@ class Tally:
             self.exclusions[row.outcome] += by
         elif row.source == SITEMAP and row.state in self.lists:
             self.lists[row.state] += by
-        if row.counted and row.state not in READ:
+        if row.kept and row.counted and row.state not in READ:
             self.kept[row.state] += by
         if row.due and not row.open:
             self.due += by
