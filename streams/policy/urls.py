@@ -5,7 +5,7 @@ Three forms of one URL, in the order in which they arise:
 - *wire form*: the WHATWG serialisation without fragment, `http` or `https` only. It is pure ASCII, fetched exactly as
   written, and what every other function here takes (called `url`, `wire` or `base`).
 - *key*: the canonical form, equal for two URLs only if they cannot lead to different pages.
-- *fingerprint*: 16 bytes for a key within a crawl, what tables and packs carry.
+- *fingerprint*: 16 bytes for a key within a crawl, what tables and packs carry; those of one site begin alike.
 
 No function here raises for any text, however broken.
 """
@@ -24,6 +24,9 @@ from publicsuffixlist import PublicSuffixList
 PolitenessMode = Literal["host", "domain"]
 
 FINGERPRINT_BYTES: Final = 16
+_SITE_BYTES: Final = 4
+"""Of a fingerprint, its first ones: the same for all URLs of a crawl on one site (scheme and authority)."""
+_REST_BYTES: Final = FINGERPRINT_BYTES - _SITE_BYTES
 _WEB: Final = ("http://", "https://")
 _HOSTS_REMEMBERED: Final = 16_384
 
@@ -97,9 +100,27 @@ def _settled(escape: re.Match[str]) -> str:
 
 
 def fingerprint(crawl: str, key: str) -> bytes:
-    """16 bytes for the URL `key` in `crawl`: BLAKE2b (RFC 7693) of crawl, NUL, key. Never changes between releases."""
-    text = f"{crawl}\0{key}".encode("utf-8", "surrogatepass")
-    return blake2b(text, digest_size=FINGERPRINT_BYTES).digest()
+    """16 bytes for the URL `key` in `crawl`. Never changes between releases.
+
+    4 bytes BLAKE2b (RFC 7693) of crawl, NUL and the key's scheme and authority, then 12 bytes of crawl, NUL and key. So
+    rows of one site lie together in a sorted table, and a page's links, most of which stay on its site, are looked up
+    in few of its blocks.
+
+    Two URLs are confused only if both parts are equal. On one site that are 96 bits: among 10⁹ URLs of it with a
+    probability of 10¹⁸ / 2⁹⁷ = 6·10⁻¹²; among 10¹¹ URLs over many sites, whose first parts differ mostly, it is
+    less than the 6·10⁻⁸ that they would have on one. A site can make up two of its own URLs that are confused (2⁴⁸
+    hashes), not one that is confused with another's (2⁹⁶). Two sites with one first part only lie among each other.
+    """
+    text = f"{crawl}\0{key}"
+    end = text.find("/", len(crawl) + 9)  # behind NUL and `https://`
+    rest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_REST_BYTES).digest()
+    return _site_part(text if end < 0 else text[:end]) + rest
+
+
+@lru_cache(_HOSTS_REMEMBERED)
+def _site_part(text: str) -> bytes:
+    """What fingerprints begin with; `text`: the crawl, NUL, scheme and authority."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_SITE_BYTES).digest()
 
 
 # --- parts of a wire URL
