@@ -11,7 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from streams.definitions import CrawlDefinition, Recrawl
-from streams.frontier.rows import ROW_SCHEMA, State, UrlRow
+from streams.frontier.rows import ROW_SCHEMA, State, UrlRow, unmoved_by
 from streams.frontier.turn import Turn
 from streams.messages import Candidate, LinkParent, Links, Origin, Source
 from streams.policy.bounds import bounds_of
@@ -62,13 +62,22 @@ class Admission:
         """A pack of links of one crawl; the parser has already applied scope, depth and traps."""
         joined = pack.fingerprints
         fingerprints = [joined[i : i + 16] for i in range(0, len(joined), 16)]
-        turn.load(fingerprints)
+        dated = pack.lastmods and crawl.recrawl
+        if dated:
+            turn.load(fingerprints)
+        stored = turn.stored(fingerprints)
         tally = turn.tallies[crawl.id]
         tally.activity += 1
         known = at = 0
         for parent in pack.parents:
             for i in range(at, min(at + parent.count, len(fingerprints))):
                 fingerprint = fingerprints[i]
+                data = stored.get(fingerprint)
+                if data is not None and unmoved_by(data, parent.depth, parent.priority, endless=crawl.endless):
+                    known += 1
+                    continue
+                if fingerprint in stored:
+                    turn.learn(fingerprint, stored.pop(fingerprint))
                 row = turn.url(fingerprint)
                 if row is None:
                     turn.put(fingerprint, self._linked(pack.urls[i], crawl.id, parent, seq + i, turn.now))
@@ -85,14 +94,14 @@ class Admission:
     def _linked(self, url: str, crawl: str, parent: LinkParent, seq: int, now: int) -> UrlRow:
         host = _site(url[: url.find("/", 8)], self.politeness)
         return UrlRow(
-            ROW_SCHEMA, State.WAITING, crawl, url, host, 1, 0, parent.depth, parent.priority, seq, parent=parent.url,
+            ROW_SCHEMA, State.WAITING, parent.depth, parent.priority, crawl, url, host, 1, 0, seq, parent=parent.url,
             arrived=now,
         )  # fmt: skip
 
     def _new(self, item: Candidate, seq: int, excluded: str, now: int) -> UrlRow:
         return UrlRow(
-            ROW_SCHEMA, State.EXCLUDED if excluded else State.WAITING, item.crawl, item.url,
-            politeness_key(item.url, self.politeness), 1, 0, item.depth, item.priority, seq,
+            ROW_SCHEMA, State.EXCLUDED if excluded else State.WAITING, item.depth, item.priority, item.crawl, item.url,
+            politeness_key(item.url, self.politeness), 1, 0, seq,
             parent=item.parent, via=item.via, visited=now if excluded else 0, outcome=excluded, headers=item.headers,
             meta=item.meta, origins=_with_origin((), item.origin), traceparent=item.traceparent, arrived=now,
             source=item.source, lastmod=item.lastmod,

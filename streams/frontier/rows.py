@@ -47,7 +47,7 @@ class Unresolved(msgspec.Struct, array_like=True, frozen=True):
 
 
 class UrlRow(msgspec.Struct, array_like=True, frozen=True):
-    """A URL of a crawl. Times in ms.
+    """A URL of a crawl. Times in ms. The first four fields are what `unmoved_by` reads, at fixed places.
 
     `due`: a waiting row waits until then (0: now, in the order of `arrived`); a row whose visit has ended opens the
     next one then (0: never). `etag`, `last_modified` and `content` are of the last page that was parsed.
@@ -55,13 +55,13 @@ class UrlRow(msgspec.Struct, array_like=True, frozen=True):
 
     schema: int
     state: State
+    depth: int
+    priority: int
     crawl: str
     url: str
     host: str
     visit: int
     attempt: int
-    depth: int
-    priority: int
     seq: int
     due: int = 0
     parent: str = ""
@@ -156,6 +156,28 @@ def decode_url_row(data: bytes) -> UrlRow:
     if row.schema > ROW_SCHEMA:
         raise _newer(row.schema)
     return row
+
+
+_HEAD = encode_row(UrlRow(ROW_SCHEMA, State.WAITING, 0, 0, "", "", "", 1, 0, 0))[:4]
+"""Of every row that this release writes: how many fields, and the schema's number."""
+_ONE_BYTE = 0x80
+"""A whole number below this is one byte in MessagePack (positive fixint)."""
+
+
+def unmoved_by(data: bytes, depth: int, priority: int, *, endless: bool) -> bool:
+    """Whether a link at this depth and priority surely changes nothing about a row, told from its first bytes alone.
+
+    Most links are such ones, and decoding their rows would cost more than reading them. False: decode it and look.
+    `endless`: in the row's crawl a link may open the next visit when the last has ended.
+    """
+    state, known_depth, known_priority = data[4], data[5], data[6]
+    return (
+        data[:4] == _HEAD
+        and depth >= known_depth < _ONE_BYTE
+        and state != State.EXCLUDED  # a link may lead to it on a way that does not keep it out
+        and (state != State.WAITING or priority <= known_priority < _ONE_BYTE)
+        and not (endless and state not in OPEN)
+    )
 
 
 def decode_host_row(data: bytes) -> HostRow:

@@ -81,10 +81,17 @@ class Turn:
 
     def load(self, fingerprints: Iterable[bytes]) -> None:
         """Read many URL rows in one call; later `url` calls find them here."""
+        for fp, data in self.stored(fingerprints).items():
+            self.learn(fp, data)
+
+    def stored(self, fingerprints: Iterable[bytes]) -> dict[bytes, bytes | None]:
+        """What the store has of URLs whose rows this turn has not read yet: for callers that need not decode all."""
         wanted = [fp for fp in dict.fromkeys(fingerprints) if fp not in self._urls]
-        found = self.store.get_many([url_key(fp) for fp in wanted])
-        for fp, data in zip(wanted, found, strict=True):
-            self._urls[fp] = decode_url_row(data) if data is not None else None
+        return dict(zip(wanted, self.store.get_many([url_key(fp) for fp in wanted]), strict=True))
+
+    def learn(self, fingerprint: bytes, data: bytes | None) -> None:
+        """Take up a row that `stored` has read."""
+        self._urls[fingerprint] = decode_url_row(data) if data is not None else None
 
     def url(self, fingerprint: bytes) -> UrlRow | None:
         """The row of a URL as this turn has left it."""

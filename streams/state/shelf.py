@@ -13,7 +13,14 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from rocksdict import BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, Options, Rdict
+from rocksdict import (
+    BlockBasedIndexType,
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+)
 
 from streams.errors import DamagedError, EnvironmentFault, FykeError, StateError
 from streams.settings import Frontier, MiB
@@ -32,6 +39,7 @@ and small blocks half of what zstd and 4 KiB cost, for a third more disk."""
 _METADATA_BLOCK = 4096
 """Bytes of a piece of an index or filter. In one piece they are larger than a shard of the cache (its capacity / 64):
 it could not keep them and every read would load them again, at 10^6 rows at thirty times the cost."""
+_MEMTABLE_BLOOM = 0.02  # of its bytes: some 30 bits a key
 _OPEN_FILES = 512
 _LOCK_TRIES, _LOCK_PAUSE = 20, 0.5  # a predecessor that is just stopping holds the lock for some seconds
 _DAMAGE = ("Corruption", "No such file", "Invalid argument")
@@ -171,7 +179,9 @@ class Shelf:
         options.set_write_buffer_size(self._settings.write_buffer)
         options.set_max_write_buffer_number(2)
         options.set_target_file_size_base(32 * MiB)
-        options.set_level_compaction_dynamic_level_bytes(v=True)
+        # Most keys that are asked for are not among the newest rows, and walking a list to see it costs more than this.
+        options.set_memtable_whole_key_filtering(whole_key_filter=True)
+        options.set_memtable_prefix_bloom_ratio(_MEMTABLE_BLOOM)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_max_open_files(_OPEN_FILES)
         options.set_max_background_jobs(2)

@@ -196,6 +196,10 @@ class Fill:
         what = "popular" if popular else "any"
         self._links(f"known links, {what}", 2 * PROBE, lambda web, number: web.known(number, PACK, popular=popular))
 
+    def scattered(self) -> None:
+        """The worst case, unlike any web: no link has anything to do with its page or the one before."""
+        self._links("known links, no two alike", 2 * PROBE, lambda web, number: web.scattered(number, PACK))
+
     def way(self, number: int) -> None:
         began, done = self._meter.cpu(), 0
         for member in self._members:
@@ -234,6 +238,7 @@ async def fill(folder: Path, sizes: list[int], hosts: int, shards: int) -> None:
         filling.grow(size + PROBE, f"new links, from {size:,}")
         filling.known(popular=True)
         filling.known(popular=False)
+        filling.scattered()
         filling.memory()
         filling.way(hosts if size == sizes[-1] else PROBE // 2)
         filling.memory()
@@ -261,7 +266,7 @@ async def restart(folder: Path, shards: int, *, rebuild: bool) -> None:
         shard = Shard(ShardConfig(number), store, 0, {CRAWL: RUNNING})
         marks["shards loaded"] = time.perf_counter()
         orders = shard.turn([], NOW * 2, {}).orders
-        assert orders, "nothing is released"
+        assert orders or not shard.tallies[CRAWL].open, "nothing is released"
     marks["first orders"] = time.perf_counter()
     what = f"rebuild of {rows:,} records" if rebuild else "restart"
     print(f"--- {what}: " + ", ".join(f"{mark}: {at - began:.2f} s" for mark, at in marks.items())

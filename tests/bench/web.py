@@ -49,6 +49,12 @@ class Web:
         """Links to pages that were met: each as likely as the other, or (`popular`) the first ones of a host more."""
         return self._packs(number, pack, self._popular if popular else self._any)
 
+    def scattered(self, number: int, pack: int) -> Iterator[bytes]:
+        """Links to pages that were met, each of a host drawn anew: no two of a page have to do with each other."""
+        for first in range(0, number, pack):
+            hosts = self._random.choices(self._hosts, cum_weights=self._weights, k=min(pack, number - first))
+            yield self._pack([(self.url(0, 0), [self._any(host) for host in hosts])])
+
     def _packs(self, number: int, pack: int, target: Callable[[int], str]) -> Iterator[bytes]:
         for first in range(0, number, pack):
             pages = range(first, min(first + pack, number), LINKS_OF_A_PAGE)

@@ -34,7 +34,7 @@ def key(url: str) -> bytes:
 
 
 def row(url: str, state: State = State.DONE) -> tuple[bytes, bytes]:
-    value = UrlRow(ROW_SCHEMA, state, "c", url, "a.test", 1, 0, 0, 5, 0)
+    value = UrlRow(ROW_SCHEMA, state, 0, 5, "c", url, "a.test", 1, 0, 0)
     return url_key(key(url)), encode_row(value)
 
 

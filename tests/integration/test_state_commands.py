@@ -89,7 +89,7 @@ class Home:
 
 def row(number: int) -> tuple[bytes, bytes]:
     state = State.DONE if number % 3 else State.WAITING
-    url = UrlRow(1, state, "c", f"http://h/{number}", "h", 1, 0, 0, 5, number)
+    url = UrlRow(1, state, 0, 5, "c", f"http://h/{number}", "h", 1, 0, number)
     return url_key(number.to_bytes(16, "big")), encode_row(url)
 
 

@@ -25,7 +25,7 @@ async def filled(state: Path, shard: int, states: list[State]) -> Store:
     folder = state / "workers" / "frontier-1" / "frontier" / "v1" / "tables"
     store = await Shelf(folder, ROWS, FrontierIndexer(), Frontier(), 1 << 60, now).open("c", "t", shard)
     assert list(store.derive()) == []
-    rows = [UrlRow(1, each, "c", f"http://h/{i}", "h", 1, 0, 0, 5, i) for i, each in enumerate(states)]
+    rows = [UrlRow(1, each, 0, 5, "c", f"http://h/{i}", "h", 1, 0, i) for i, each in enumerate(states)]
     store.apply([(url_key(i.to_bytes(16, "big")), encode_row(row)) for i, row in enumerate(rows)], len(rows) - 1)
     store._db.flush()
     return store

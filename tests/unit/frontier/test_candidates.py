@@ -22,7 +22,7 @@ def rig_with(row: dict[str, Any] | None, **definition: Any) -> Rig:
     """A shard whose crawl has one row for URL (paused: nothing is released)."""
     rig = Rig(crawl(**{"state": "paused", "depth": 4, **definition}))
     if row is not None:
-        base = UrlRow(1, State.DONE, "c", URL, "h.example", 1, 2, 3, 5, 1, visited=START - HOUR, via=("http://old/",),
+        base = UrlRow(1, State.DONE, 3, 5, "c", URL, "h.example", 1, 2, 1, visited=START - HOUR, via=("http://old/",),
                       outcome="", status=200, page=(1, 2), etag="e", content=b"c")  # fmt: skip
         rig.store.apply([(url_key(key(URL)), encode_row(msgspec.structs.replace(base, **row)))])
         rig.load()
@@ -34,7 +34,7 @@ def test_a_seed_becomes_a_waiting_row() -> None:
     rig.turn(seeds(seed("http://h.example/"), seed(URL, depth=2, priority=8, parent="p", via=("v",), headers={"a": "b"},
                                                    meta=[1], origin=ORIGIN, traceparent="t")))  # fmt: skip
     assert rig.row(URL) == UrlRow(
-        1, State.WAITING, "c", URL, "h.example", 1, 0, 2, 8, 1, parent="p", via=("v",), headers={"a": "b"}, meta=[1],
+        1, State.WAITING, 2, 8, "c", URL, "h.example", 1, 0, 1, parent="p", via=("v",), headers={"a": "b"}, meta=[1],
         origins=(ORIGIN,), traceparent="t", arrived=START,
     )  # fmt: skip
     assert rig.shard.progress(0).crawls["c"] == m.CrawlCounts(open=2, activity=2, hosts=1)
@@ -44,7 +44,7 @@ def test_a_link_becomes_a_waiting_row() -> None:
     rig = rig_with(None)
     rig.turn(seeds("http://h.example/"))
     rig.turn(links("http://x.example/", URL, depth=3, parent="http://p/"))
-    assert rig.row(URL) == UrlRow(1, State.WAITING, "c", URL, "h.example", 1, 0, 3, 5, (1 << 12) + 1,
+    assert rig.row(URL) == UrlRow(1, State.WAITING, 3, 5, "c", URL, "h.example", 1, 0, (1 << 12) + 1,
                                   parent="http://p/", arrived=START)  # fmt: skip
 
 

@@ -19,7 +19,7 @@ def store_with(*dues: int) -> MemoryStore:
 
 
 def put(store: MemoryStore, number: int, due: int) -> None:
-    row = UrlRow(1, State.WAITING, "c", "http://h/", "h", 1, 0, 0, 5, number, due=due)
+    row = UrlRow(1, State.WAITING, 0, 5, "c", "http://h/", "h", 1, 0, number, due=due)
     store.apply([(url_key(fp(number)), encode_row(row))])
 
 

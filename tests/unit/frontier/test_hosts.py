@@ -23,7 +23,7 @@ def fp(number: int) -> bytes:
 
 def put(store: MemoryStore, number: int, *, priority: int = 5, host: str = "h", crawl: str = "c",
         kept: bool = False) -> UrlRow:  # fmt: skip
-    row = UrlRow(1, State.WAITING, crawl, "http://h/", host, 1, 0, 0, priority, number, kept=kept)
+    row = UrlRow(1, State.WAITING, 0, priority, crawl, "http://h/", host, 1, 0, number, kept=kept)
     store.apply([(url_key(fp(number)), encode_row(row))])
     return row
 

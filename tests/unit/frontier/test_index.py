@@ -18,7 +18,7 @@ from streams.frontier.index import (
 )
 from streams.frontier.rows import HostRow, State, UrlRow, encode_row, host_key, url_key
 
-ROW = UrlRow(1, State.WAITING, "crawl", "http://h.example/", "h.example", 1, 0, 0, 5, 300)
+ROW = UrlRow(1, State.WAITING, 0, 5, "crawl", "http://h.example/", "h.example", 1, 0, 300)
 FP = b"f" * 16
 
 

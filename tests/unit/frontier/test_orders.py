@@ -11,7 +11,7 @@ from streams.frontier.orders import robots_key, traceparent
 from streams.frontier.rows import State, UrlRow
 from tests.unit.frontier.rig import START, Rig, crawl, key, seed, seeds
 
-ROW = UrlRow(1, State.WAITING, "c", "http://h.example/", "h.example", 3, 1, 0, 5, 1)
+ROW = UrlRow(1, State.WAITING, 0, 5, "c", "http://h.example/", "h.example", 3, 1, 1)
 KEY = bytes(range(16))
 SEEDS = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 

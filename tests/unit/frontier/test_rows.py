@@ -16,13 +16,14 @@ from streams.frontier.rows import (
     decode_url_row,
     encode_row,
     host_key,
+    unmoved_by,
     url_key,
 )
 from streams.messages import Origin, RobotsRules
 from streams.policy.retry import Breaker
 
 ROW = UrlRow(
-    ROW_SCHEMA, State.FETCHED, "c", "http://h/", "h", 2, 1, 3, 5, 77, due=9, parent="p", via=("v",), visited=8,
+    ROW_SCHEMA, State.FETCHED, 3, 5, "c", "http://h/", "h", 2, 1, 77, due=9, parent="p", via=("v",), visited=8,
     outcome="timeout", status=200, page=(1, 2), etag="e", last_modified="l", content=b"c" * 16, headers={"a": "b"},
     meta={"k": [1]}, origins=(Origin("urls", 0, 7, 1),), traceparent="t",
 )  # fmt: skip
@@ -59,3 +60,37 @@ def test_keys_of_urls_and_hosts_differ() -> None:
 @pytest.mark.parametrize("state", list(State))
 def test_waiting_and_fetched_are_open(state: State) -> None:
     assert msgspec.structs.replace(ROW, state=state).open == (state in {State.WAITING, State.FETCHED})
+
+
+WAITING = msgspec.structs.replace(ROW, state=State.WAITING)
+DONE = msgspec.structs.replace(ROW, state=State.DONE)
+
+
+@pytest.mark.parametrize(
+    ("row", "depth", "priority", "endless", "unmoved"),
+    [
+        (WAITING, 3, 5, False, True),
+        (WAITING, 4, 0, True, True),
+        (WAITING, 2, 5, False, False),
+        (WAITING, 3, 6, False, False),
+        (ROW, 3, 9, True, True),  # its priority matters only while it waits
+        (DONE, 3, 9, False, True),
+        (DONE, 9, 0, True, False),
+        (DONE, 2, 5, False, False),
+        (msgspec.structs.replace(ROW, state=State.FAILED), 3, 9, False, True),
+        (msgspec.structs.replace(ROW, state=State.REDIRECTED), 3, 9, False, True),
+        (msgspec.structs.replace(ROW, state=State.EXCLUDED), 9, 0, False, False),
+        (msgspec.structs.replace(WAITING, depth=128), 300, 0, False, False),  # two bytes: look at the row itself
+        (msgspec.structs.replace(WAITING, depth=127), 300, 0, False, True),
+        (msgspec.structs.replace(WAITING, schema=ROW_SCHEMA + 1), 9, 0, False, False),
+    ],
+)
+def test_first_bytes_tell_that_a_link_changes_nothing(
+    row: UrlRow, depth: int, priority: int, endless: bool, unmoved: bool
+) -> None:
+    assert unmoved_by(encode_row(row), depth, priority, endless=endless) is unmoved
+
+
+def test_a_longer_row_is_read_as_a_whole() -> None:
+    longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(encode_row(WAITING)), "new"])
+    assert not unmoved_by(longer, 9, 0, endless=False)

@@ -10,7 +10,7 @@ from streams.messages import CrawlCounts, Progress
 
 
 def row(state: State, outcome: str = "", crawl: str = "c", **fields: Any) -> UrlRow:
-    return UrlRow(1, state, crawl, "http://h/", "h", 1, 0, 0, 5, 1, outcome=outcome, **fields)
+    return UrlRow(1, state, 0, 5, crawl, "http://h/", "h", 1, 0, 1, outcome=outcome, **fields)
 
 
 ALL = [row(State.WAITING), row(State.FETCHED), row(State.FETCHED, size=30), row(State.DONE, size=4),

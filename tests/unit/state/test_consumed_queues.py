@@ -22,7 +22,7 @@ LONGEST = 0.05
 
 
 def put(store: Store, numbers: range, state: State) -> None:
-    rows = [(url_key(n.to_bytes(16, "big")), encode_row(UrlRow(1, state, "c", f"http://h/{n}", "h", 1, 0, 0, 5, n)))
+    rows = [(url_key(n.to_bytes(16, "big")), encode_row(UrlRow(1, state, 0, 5, "c", f"http://h/{n}", "h", 1, 0, n)))
             for n in numbers]  # fmt: skip
     store.apply(rows, store.offset + len(rows))
 
