@@ -13,14 +13,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from rocksdict import (
-    BlockBasedIndexType,
-    BlockBasedOptions,
-    Cache,
-    DBCompressionType,
-    Options,
-    Rdict,
-)
+from rocksdict import BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, Options, Rdict
 
 from streams.errors import DamagedError, EnvironmentFault, FykeError, StateError
 from streams.settings import Frontier, MiB
@@ -179,6 +172,7 @@ class Shelf:
         options.set_write_buffer_size(self._settings.write_buffer)
         options.set_max_write_buffer_number(2)
         options.set_target_file_size_base(32 * MiB)
+        options.set_level_compaction_dynamic_level_bytes(v=True)
         # Most keys that are asked for are not among the newest rows, and walking a list to see it costs more than this.
         options.set_memtable_whole_key_filtering(whole_key_filter=True)
         options.set_memtable_prefix_bloom_ratio(_MEMTABLE_BLOOM)
