@@ -20,7 +20,7 @@ from tests.unit.frontier.test_budgets import A, B, books
 
 DAY = 24 * HOUR
 DAILY = Recrawl(interval=24 * 3600.0)
-ROW = UrlRow(1, State.WAITING, "c", "http://h/", "h", 2, 0, 0, 5, 1)
+ROW = UrlRow(1, State.WAITING, 0, 5, "c", "http://h/", "h", 2, 0, 1)
 
 
 def row(state: State, visit: int = 2, **fields: Any) -> UrlRow:
