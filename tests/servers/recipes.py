@@ -45,8 +45,8 @@ def fill(text: str, variables: Variables) -> str:
 
 
 def is_endless(recipe: Any) -> bool:
-    """Whether a body never ends."""
-    return isinstance(recipe, dict) and "endless" in recipe
+    """Whether a body never ends, or a part of it does not."""
+    return isinstance(recipe, dict) and ("endless" in recipe or any(map(is_endless, recipe.get("concat", ()))))
 
 
 def render(recipe: Any, variables: Variables, encoding: str = "utf-8") -> Iterator[bytes]:
