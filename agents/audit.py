@@ -145,13 +145,13 @@ class Auditor:
     async def _read_crawls(self) -> None:
         ends = await self._admin.end_offsets(CRAWLS.name)
         for definition in self._definitions.values():
-            self._duties.defined(definition)
+            self._duties.defined(definition, 0)
         async for _, records in self._records(CRAWLS, ends):
             for record in records:
                 try:
                     self._definitions.fold(record)
                     if record.value is not None:
-                        self._duties.defined(decode(CrawlDefinition, record.value))
+                        self._duties.defined(decode(CrawlDefinition, record.value), record.timestamp)
                 except MessageError:
                     self._report.unreadable += 1
 

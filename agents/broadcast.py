@@ -121,6 +121,11 @@ class Broadcast:
         self._task: asyncio.Task[None] | None = None
         self._consumer: AIOKafkaConsumer | None = None
         self._folded: dict[TopicPartition, int] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called after definitions were read: rules hold from the moment at which they are known."""
+        self._listeners.append(listener)
 
     async def start(self) -> None:
         """Connect, read up to the present, and go on reading in the background."""
@@ -176,6 +181,9 @@ class Broadcast:
                         fault = error.reason
                     if fault and not self.unreadable.full():
                         self.unreadable.put_nowait((topic, record, fault))
+                if topic is CRAWLS:
+                    for listener in self._listeners:
+                        listener()
 
 
 async def publish(

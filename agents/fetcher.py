@@ -10,27 +10,25 @@ import asyncio
 import logging
 import os
 import socket
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from agents.holdings import Holding, Holdings
 from agents.io.culprit import Culprit
 from agents.io.http import Exchange, HttpClient, now
-from agents.jobs import Job, Key, Recent, check_order, for_order, key_of, pause, request_of
+from agents.jobs import Crawls, Job, Key, Recent, check_order, for_order, key_of, pause, request_of
 from agents.meter import Meter
 from agents.outbox import Outbox
 from agents.results import Results
 from streams.codecs import decode
-from streams.definitions import CrawlDefinition
 from streams.errors import MessageError, NewerSchemaError
 from streams.messages import FetchOrder, FetchOutcome
 from streams.policy.dispatch import Begin, Dispatcher, Waiting
-from streams.policy.limits import RuleBook
+from streams.policy.in_force import InForce
 from streams.policy.politeness import FOREVER, Limits
 from streams.topics import FETCHES, INBOX, PAGES, Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from aiokafka import ConsumerRecord
 
     from agents.delivery import Batch, Delivery, Slot
@@ -54,14 +52,6 @@ _HEADERS: Final = 256 * 1024  # bytes of a page's message that are kept free for
 _DRAIN_SHARE: Final = 0.5  # of the grace for requests that run
 
 
-class Crawls(Protocol):
-    """What the fetcher asks of `agents.broadcast`."""
-
-    @property
-    def crawls(self) -> Mapping[str, CrawlDefinition]:
-        """The definitions that were read so far."""
-
-
 class FetcherStage:
     """Reads `fetches`. `client` stands in for the one that is made from the settings."""
 
@@ -75,7 +65,7 @@ class FetcherStage:
         self._fetcher = settings.worker.name or f"{socket.gethostname()}-{os.getpid()}"
         self._jobs: dict[Key, Job] = {}
         self._recent = Recent()
-        self._book = RuleBook()
+        self._in_force = InForce(broadcast.crawls, settings.frontier.politeness)
         self._dispatcher: Dispatcher[Job] = Dispatcher(self._rules, settings.fetch.per_address)
         self._open = 0
         self._owned = asyncio.Event()
@@ -109,6 +99,7 @@ class FetcherStage:
         if self._culprit.found:
             log.error("the last process of this worker died while it decoded %s", self._culprit.found)
         await self._client.start(self._culprit)
+        self._broadcast.listen(self._rules_changed)
         self._watch()
 
     async def assigned(self, partitions: frozenset[Shard]) -> None:
@@ -222,12 +213,12 @@ class FetcherStage:
             self._delivery.fatal(error)
 
     def _rules(self, job: Job) -> Limits | str:
-        """The newest rules that are known: the strictest of the order's and its crawl's as it is now."""
+        """The limits by the newest rules that are known."""
         definition = self._broadcast.crawls.get(job.order.crawl)
         if definition is not None and definition.state in ("paused", "ended"):
             return definition.state
         released = job.order.rules
-        job.obey(definition, self._book)
+        job.obey(definition, self._in_force)
         values = job.values
         if values is not None and definition is not None:
             if not values.opening(self._clock.ms(now())).open:
@@ -235,6 +226,13 @@ class FetcherStage:
             if definition.version > released and values.robots and not job.order.robots and job.order.kind == "page":
                 return "robots"
         return job.limits
+
+    def _rules_changed(self) -> None:
+        """Gaps that last and orders that wait were reckoned by other rules."""
+        for holding in self._holdings.all():
+            holding.clock.review(now())
+        self._dispatcher.look_at_all()
+        self._look()
 
     # ---- the wire
 
@@ -372,7 +370,9 @@ class FetcherStage:
 
     def _enqueue(self, job: Job, *, first: bool) -> None:
         deadline = FOREVER if first else job.taken + self._settings.fetch.defer_after
-        self._dispatcher.add(Waiting(job, job.order.host, job.holding.clock, deadline, job.address), first=first)
+        renew = partial(self._in_force.limits, job.next_terms())
+        waiting = Waiting(job, job.order.host, job.holding.clock, deadline, job.address, renew)
+        self._dispatcher.add(waiting, first=first)
 
     def _give_back(self, job: Job, reason: str, until: float = FOREVER) -> None:
         """Answer `deferred`: it costs the URL nothing."""

@@ -21,6 +21,7 @@ from agents.sizes import StoreMeter
 from streams import messages as m
 from streams.codecs import decode_inbox, encode
 from streams.errors import MessageError, NewerSchemaError, OwnershipLost
+from streams.frontier.gates import definitions_of
 from streams.frontier.index import FrontierIndexer
 from streams.frontier.release import ShardConfig
 from streams.frontier.shard import Shard
@@ -76,6 +77,7 @@ class FrontierStage:
         delivery.app.tables.add(self._table)
         self._meter = Meter(delivery.metrics.frontier, self.shards, self._clock)
         self._sizes = StoreMeter(delivery.metrics.frontier, self._table.sizes)
+        self._broadcast.listen(self._look)
         self.started.set()
 
     async def assigned(self, partitions: frozenset[tuple[str, int]]) -> None:
@@ -119,6 +121,11 @@ class FrontierStage:
     def shards(self) -> dict[int, Shard]:
         """The shards that are loaded, by number."""
         return {number: actor.shard for number, actor in self._actors.items() if actor.shard is not None}
+
+    def _look(self) -> None:
+        """Definitions were read: they hold from now on."""
+        for actor in self._actors.values():
+            actor.wake()
 
     def _actor(self, partition: int) -> Actor:
         config = ShardConfig(
@@ -185,6 +192,10 @@ class Actor:
         """Stop at once."""
         if self._task is not None:
             self._task.cancel()
+
+    def wake(self) -> None:
+        """Take a turn, though no message came."""
+        self._wake.set()
 
     async def put(self, batch: Batch, slot: Slot) -> None:
         """Take a batch; waits while two turns' worth is already waiting."""
@@ -285,7 +296,7 @@ class Actor:
     async def _know(self, messages: Iterable[tuple[int, m.Inbox]]) -> None:
         """A message may name a crawl whose definition is newer than what was read: read on before deciding."""
         crawls = self.broadcast.crawls
-        wanted = [wanted for _, message in messages for wanted in _definitions_of(message)]
+        wanted = [wanted for _, message in messages for wanted in definitions_of(message)]
         if any(crawl not in crawls or crawls[crawl].version < version for crawl, version in wanted):
             await self.broadcast.catch_up()
 
@@ -384,14 +395,3 @@ class Meter:
             self._counts = [shard.census(now) for shard in self._shards().values()]
             self._counted = now
         return self._counts
-
-
-def _definitions_of(message: m.Inbox) -> Iterable[tuple[str, int]]:
-    """The crawls that a message is about, and the version of each that must be known."""
-    if isinstance(message, m.Links | m.RobotsHop):
-        return ((message.crawl, 0),)
-    if isinstance(message, m.Command):
-        return ((message.crawl, message.rules),)
-    if isinstance(message, m.Candidates):
-        return {(item.crawl, 0) for item in message.items}
-    return ()

@@ -50,6 +50,10 @@ class Holdings:
         """The holding, if the partition is ours."""
         return self._held.get(partition)
 
+    def all(self) -> Iterable[Holding]:
+        """Those of all owned partitions."""
+        return self._held.values()
+
     def keep(self, owned: Iterable[int]) -> None:
         """A new generation owns these partitions: what is not kept is gone at once."""
         generation = self._delivery.app.consumer_generation_id

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -14,19 +14,23 @@ from agents.io.http import Request, now
 from streams.errors import MessageError
 from streams.messages import FetchOutcome, FetchResult, PageHeaders, WireRequest
 from streams.policy import robots
-from streams.policy.limits import strictest, with_own
+from streams.policy.in_force import Terms, terms_of
+from streams.policy.limits import with_own
 from streams.policy.politeness import Limits
 from streams.policy.retry import FIRST_PAUSE, parse_retry_after
 from streams.policy.urls import parse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from agents.clock import BrokerClock
     from agents.delivery import Slot
     from agents.holdings import Holding
     from agents.io.http import Answer, Exchange
     from streams.definitions import CrawlDefinition
     from streams.messages import FetchOrder, RequestKind
-    from streams.policy.limits import Effective, RuleBook
+    from streams.policy.in_force import InForce
+    from streams.policy.limits import Effective
 
 REMEMBER: Final = 60.0
 """Seconds for which an outcome is given again to a repeated order."""
@@ -47,12 +51,24 @@ def key_of(order: FetchOrder) -> Key:
     return (order.fingerprint, order.visit, order.attempt, order.kind == "robots")
 
 
+class Crawls(Protocol):
+    """What the fetcher asks of `agents.broadcast`."""
+
+    @property
+    def crawls(self) -> Mapping[str, CrawlDefinition]:
+        """The definitions that were read so far."""
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called after definitions were read."""
+
+
 @dataclass(slots=True, eq=False)
 class Job:
     """One order being worked on, for everyone who waits for its outcome.
 
     `url` and `kind`: of its next request on the wire. `address`: where it goes, if that is capped. `limits`: under
-    which it starts. `values`: of its rule in `definition`, the newest that was known when it was last looked at.
+    which it starts, by its `terms`. `values`: of its rule in `definition`, the newest that was known when it was last
+    looked at.
     `repeated`: its one repetition after a broken kept-alive connection is used up. `tickets`: its requests that
     have not ended, as its host's clock calls them: one, or for a moment two while an aborted one ends.
     """
@@ -65,7 +81,7 @@ class Job:
     url: str
     kind: RequestKind
     limits: Limits = field(default_factory=Limits)
-    ruled: bool = False
+    terms: Terms | None = None
     definition: CrawlDefinition | None = None
     values: Effective | None = None
     address: str = ""
@@ -75,24 +91,23 @@ class Job:
     requests: list[WireRequest] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
 
-    def obey(self, definition: CrawlDefinition | None, book: RuleBook) -> None:
-        """Take over the newest rules. Of its own and theirs the stricter limits hold: the order's keep other crawls'.
+    def next_terms(self) -> Terms:
+        """The terms of its next request, with the share of the random delay after it, which is drawn once."""
+        self.terms = terms_of(self.order, self.url, random.random())  # noqa: S311 - spreads requests, guards nothing
+        return self.terms
 
-        The gap after it gets a share of the random delay that is drawn once. Once a request has gone out the order
-        stays as it is: its outcome names the version under which it began.
+    def obey(self, definition: CrawlDefinition | None, in_force: InForce) -> None:
+        """Take over the newest rules.
+
+        Once a request has gone out the order stays as it is: its outcome names the version under which it began.
         """
-        if self.ruled and definition is self.definition:
+        self.limits = in_force.limits(self.terms or self.next_terms())
+        if definition is None or (self.values is not None and definition is self.definition):
             return
-        self.ruled = True
-        order = self.order
-        own = Limits(order.delay, max(1, order.parallelism), order.random_delay)
         self.definition = definition
-        self.values = book.of(definition).for_url(self.url) if definition is not None else None
-        if definition is not None and self.values is not None:
-            own = strictest([own, self.values.limits])
-            if definition.version > order.rules and not self.requests:
-                self.order = renewed(order, self.values)
-        self.limits = replace(own, jitter=random.random())  # noqa: S311 - spreads requests, guards nothing
+        self.values = in_force.rules.of(definition).for_url(self.url)
+        if definition.version > self.order.rules and not self.requests:
+            self.order = renewed(self.order, self.values)
 
     def broke(self, answer: Answer, exchange: Exchange) -> bool:
         """A kept-alive connection that the server closed just when we used it says nothing: ask once more, in turn."""

@@ -50,8 +50,13 @@ class Results:
         return outcome
 
     def deferred(self, job: Job, reason: str, seconds: float | None) -> FetchOutcome:
-        """The outcome of a job that is given back; `seconds`: how long its host is to be left alone."""
+        """The outcome of a job that is given back; `seconds`: how long its host is to be left alone.
+
+        What the host's delay asks for goes by a name of its own: rules may make it shorter, `retry_after` never.
+        """
         self._meter.deferred(reason)
+        if reason == "delay":
+            return outcome_of(job, "deferred", reason=reason, gap=seconds or 0.0)
         return outcome_of(job, "deferred", reason=reason, retry_after=seconds)
 
     # ---- pages

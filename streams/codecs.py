@@ -8,8 +8,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from streams import messages as m
-from streams.definitions import CrawlDefinition
+from streams.definitions import CrawlDefinition, Deployment
 from streams.errors import MessageError, NewerSchemaError
+
+META_LIMIT = 4096
+META_DEPTH = 32
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -20,7 +23,7 @@ _seeds = msgspec.json.Decoder(list[msgspec.Raw])
 _inbox = msgspec.json.Decoder(m.Inbox)
 _decoders: dict[type, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (m.FetchOrder, m.Record, m.Failure, CrawlDefinition, m.Progress, m.Deployment)
+    for kind in (m.FetchOrder, m.Record, m.Failure, CrawlDefinition, m.Progress, Deployment)
 }
 
 PUBLIC: dict[str, type] = {
@@ -168,10 +171,10 @@ def check_seed(seed: m.Seed) -> None:
         raise MessageError("priority must be 0 to 9")
     if not 0 <= seed.depth <= 1_000_000:
         raise MessageError("depth must be 0 to 1,000,000")
-    if seed.meta is not None and len(encode(seed.meta)) > m.META_LIMIT:
-        raise MessageError(f"meta is at most {m.META_LIMIT} bytes")
-    if _depth(seed.meta) > m.META_DEPTH:
-        raise MessageError(f"meta is nested at most {m.META_DEPTH} levels deep")
+    if seed.meta is not None and len(encode(seed.meta)) > META_LIMIT:
+        raise MessageError(f"meta is at most {META_LIMIT} bytes")
+    if _depth(seed.meta) > META_DEPTH:
+        raise MessageError(f"meta is nested at most {META_DEPTH} levels deep")
     for name, value in seed.headers.items():
         if not _HEADER_NAME.match(name) or any(c in value for c in "\r\n\0"):
             raise MessageError(f"header {name!r} is not valid")

@@ -143,3 +143,9 @@ class CrawlDefinition(Message, frozen=True, kw_only=True, omit_defaults=True):
     created: int = 0
     ended: int = 0
     result: Result = ""
+
+
+class Deployment(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """What is pinned when the topics are made (topic `deployment`, compacted): changing it would move every shard."""
+
+    politeness: Literal["host", "domain"]

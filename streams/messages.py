@@ -17,8 +17,6 @@ SCHEMA = 1
 NEWEST = 1
 """The newest one it reads: a new format is read one release before it is written."""
 
-META_LIMIT = 4096
-META_DEPTH = 32
 LINKS_IN_RECORD = 1000
 PACK_BYTES = 512 * 1024
 PACK_ITEMS = 2000
@@ -173,6 +171,7 @@ class FetchOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     evidence: dict[str, str] = {}
     location: str = ""  # redirected: the target, resolved, as it goes on the wire
     retry_after: float | None = None
+    gap: float = 0.0  # deferred: seconds until the gap after the host's last request has passed, by its delay
     page: tuple[int, int] | None = None  # partition and offset in `pages`
     etag: str = ""
     last_modified: str = ""
@@ -228,8 +227,7 @@ class Command(Message, frozen=True, kw_only=True, omit_defaults=True, tag_field=
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
     """What sinks must delete: a record without value in `records`, `pages` and `failures`, its key the URL.
 
-    The other fields are its headers, beside `action`, which is `forget`. `id`: of the command that caused it, the same
-    on every replay. `at` in ms.
+    Its headers: the other fields, and `action`: `forget`. `id`: of its command, the same on every replay. `at` in ms.
     """
 
     url: str
@@ -255,6 +253,14 @@ class RobotsHop(Message, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
 Inbox = Candidates | Links | Outcomes | Command | RobotsHop
 
 
+class Basis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the limits of an order were made of beside the rule of its URL."""
+
+    others: dict[str, int] = {}  # crawls with URLs on the host, with the versions of their definitions
+    crawl_delay: float = 0.0  # seconds; of the host's robots.txt, capped
+    learned: float = 0.0  # seconds; the delay that answers taught
+
+
 class FetchOrder(Message, frozen=True, kw_only=True, omit_defaults=True):
     """One request the fetcher may make now (topic `fetches`, key = politeness key)."""
 
@@ -273,8 +279,9 @@ class FetchOrder(Message, frozen=True, kw_only=True, omit_defaults=True):
     via: tuple[str, ...] = ()
     headers: dict[str, str] = {}
     meta: Any = None
-    delay: float = 0.0  # seconds between the starts of two requests to the host
+    delay: float = 0.0  # seconds between the starts of two requests to the host, of all who have URLs there
     parallelism: int = 1
+    basis: Basis | None = None  # None: an earlier release, that did not say
     not_before: int = 0
     rules: int = 0
     robots: str = ""
@@ -392,9 +399,3 @@ class Progress(Message, frozen=True, kw_only=True, omit_defaults=True):
     at: int
     owner: str = ""  # URL of the owner's endpoints, for `fyke why`
     crawls: dict[str, CrawlCounts] = {}
-
-
-class Deployment(Message, frozen=True, kw_only=True, omit_defaults=True):
-    """What is pinned when the topics are made (topic `deployment`, compacted): changing it would move every shard."""
-
-    politeness: Literal["host", "domain"]

@@ -19,7 +19,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from agents.io.provision import TopicPlan, plan_topics
-from streams import codecs, messages, topics
+from streams import codecs, topics
+from streams.definitions import Deployment
 from streams.errors import EnvironmentFault
 from streams.settings import Settings
 
@@ -112,7 +113,7 @@ class Admin:
             if plan.name in existing:
                 changes += await self._correct(plan)
         if await self.deployment() is None:
-            await self._pin(messages.Deployment(politeness=self._settings.frontier.politeness))
+            await self._pin(Deployment(politeness=self._settings.frontier.politeness))
             changes.append(f"pinned the politeness key: {self._settings.frontier.politeness}")
         await self.check_pinned()  # another process may have pinned at the same moment: the last one counts
         return changes
@@ -142,7 +143,7 @@ class Admin:
                 f"Set FYKE_FRONTIER_POLITENESS={pinned.politeness}, or use another prefix (FYKE_KAFKA_PREFIX).",
             )
 
-    async def deployment(self) -> messages.Deployment | None:
+    async def deployment(self) -> Deployment | None:
         """What was pinned with the topics; None before `apply_topics`."""
         topic = self._name(topics.DEPLOYMENT.name)
         ends = await self.end_offsets(topics.DEPLOYMENT.name)
@@ -315,7 +316,7 @@ class Admin:
                     "prefix (FYKE_KAFKA_PREFIX).",
                 )  # fmt: skip
 
-    async def _pin(self, deployment: messages.Deployment) -> None:
+    async def _pin(self, deployment: Deployment) -> None:
         topic = self._name(topics.DEPLOYMENT.name)
 
         async def send() -> None:
@@ -330,18 +331,18 @@ class Admin:
 
         await self._try(f"write {topic}", send)
 
-    async def _read_last(self, topic: str, end: int) -> messages.Deployment | None:
+    async def _read_last(self, topic: str, end: int) -> Deployment | None:
         """The last record of partition 0 before `end`, found by position: compaction leaves gaps."""
         reader = await self._reader()
         partition = TopicPartition(topic, 0)
         reader.assign([partition])
-        found: messages.Deployment | None = None
+        found: Deployment | None = None
         try:
             await reader.seek_to_beginning(partition)
             while await reader.position(partition) < end:
                 for records in (await reader.getmany(partition, timeout_ms=1000)).values():
                     for record in records:
-                        found = codecs.decode(messages.Deployment, record.value)
+                        found = codecs.decode(Deployment, record.value)
         finally:
             reader.unsubscribe()
         return found

@@ -19,7 +19,7 @@ CACHE: Final = 64 << 10
 _SCHEMA: Final = f"""
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -{CACHE};
 CREATE TABLE requests (host, start, end, fetcher, url, crawl, status, delay, parallelism, hold, owed_delay,
-                       owed_parallelism);
+                       owed_parallelism, replaced, later_delay, later_parallelism);
 CREATE TABLE urls (fingerprint BLOB PRIMARY KEY, crawl, url, state, named) WITHOUT ROWID;
 CREATE TABLE seeds (partition, offset, number, PRIMARY KEY (partition, offset, number)) WITHOUT ROWID;
 BEGIN;
@@ -58,9 +58,9 @@ class Spool:
     def requests(self, requests: Iterable[Sent]) -> None:
         """Take wire requests."""
         self._db.executemany(
-            "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             ((r.host, r.start, r.end, r.fetcher, r.url, r.crawl, r.status, r.delay, r.parallelism, r.hold,
-              r.owed_delay, r.owed_parallelism) for r in requests),
+              r.owed_delay, r.owed_parallelism, r.replaced, r.later_delay, r.later_parallelism) for r in requests),
         )  # fmt: skip
 
     def rows(self, rows: Iterable[Row]) -> None:

@@ -13,10 +13,12 @@ from streams.definitions import CrawlDefinition
 from streams.frontier.robots import DELAY_CAP
 from streams.frontier.rows import OPEN, State
 from streams.messages import Candidates, FetchOutcome, Inbox, Links
+from streams.policy.audit import Owed
 from streams.policy.limits import LimitRules
 from streams.policy.politeness import Limits
 
-NOTHING: Final = Limits(0.0, 0)
+MOST: Final = 2**31
+"""Stands for any number of requests."""
 
 Account = Literal["open", "done", "failed", "excluded", "redirected", "removed", "late", "lost", "left open"]
 """Where an accepted URL stands. Offenders are `lost` (no row) and `left open` (its crawl has ended without it)."""
@@ -76,14 +78,12 @@ class Duties:
     """
 
     def __init__(self) -> None:
-        self._crawls: dict[tuple[str, int], LimitRules] = {}
+        self._crawls: dict[str, dict[int, tuple[LimitRules, int]]] = {}  # by version: its rules, when it came
         self._delays: dict[str, float] = {}
 
-    def defined(self, definition: CrawlDefinition) -> None:
-        """A version of a crawl. Of two with one number the first in the log holds, as for every worker."""
-        version = (definition.id, definition.version)
-        if version not in self._crawls:
-            self._crawls[version] = LimitRules(definition)
+    def defined(self, definition: CrawlDefinition, at: int) -> None:
+        """A version of a crawl, in the log since `at` (ms). Of two with one number the first holds, as for workers."""
+        self._crawls.setdefault(definition.id, {}).setdefault(definition.version, (LimitRules(definition), at))
 
     def learn(self, outcome: FetchOutcome) -> None:
         """A robots.txt was read."""
@@ -91,11 +91,25 @@ class Duties:
         if rules is not None and rules.crawl_delay:
             self._delays[rules.version] = min(rules.crawl_delay, DELAY_CAP)
 
-    def owed(self, outcome: FetchOutcome) -> Limits:
-        """Delay and parallelism that hold for the requests of an outcome at the least; parallelism 0: any."""
+    def owed(self, outcome: FetchOutcome) -> Owed:
+        """Delay and parallelism that hold for the requests of an outcome at the least; parallelism 0: any.
+
+        Where the next version is not in the log any more, nobody knows since when another one held: always, then.
+        """
+        versions = self._crawls.get(outcome.crawl, {})
+        known = versions.get(outcome.rules)
+        newer = [rules for version, (rules, _) in versions.items() if version > outcome.rules]
+        if not newer:
+            return Owed(self._least(outcome, known[0] if known else None))
+        _, since = versions.get(outcome.rules + 1, (None, 1))
+        later = [self._least(outcome, rules) for rules in newer]
+        kindest = Limits(min(each.delay for each in later), max(each.parallelism or MOST for each in later))
+        return Owed(self._least(outcome, known[0] if known else None), since, kindest)
+
+    def _least(self, outcome: FetchOutcome, rules: LimitRules | None) -> Limits:
         delay = self._delays.get(outcome.robots, 0.0)
-        rules = self._crawls.get((outcome.crawl, outcome.rules))
         if rules is None or (rules.rules and outcome.kind == "robots"):
             return Limits(delay, 0)
-        limits = rules.for_url(outcome.url).limits
-        return Limits(max(delay, limits.delay), limits.parallelism)
+        values = rules.for_url(outcome.url)
+        delay = delay if values.robots else 0.0
+        return Limits(max(delay, values.limits.delay), values.limits.parallelism)

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
 from streams.definitions import CrawlDefinition
 from streams.frontier import budgets
 from streams.frontier.rows import HostRow, State, UrlRow
 from streams.frontier.tally import Tallies
-from streams.messages import CrawlCounts
-from streams.policy.limits import Effective, HostLimits, RuleBook, slowed, strictest
-from streams.policy.politeness import Limits
+from streams.messages import Candidates, Command, CrawlCounts, Inbox, Links, RobotsHop
+from streams.policy.in_force import InForce
 from streams.policy.urls import PolitenessMode
 
 NEVER = float("inf")
-
-
-class HostAsks(NamedTuple):
-    """The delays (seconds) that a host itself asks for: in its robots.txt, and by the way it answers."""
-
-    crawl_delay: float = 0.0
-    learned: float = 0.0
-
-    def delay(self, *, robots: bool, adaptive: bool) -> float:
-        """The delay for a crawl that obeys robots.txt, or that lets answers teach it, or both."""
-        return max(self.crawl_delay if robots else 0.0, self.learned if adaptive else 0.0)
 
 
 class Gates:
@@ -40,7 +27,8 @@ class Gates:
     ) -> None:
         self.over: dict[str, str] = {}
         self.changed: set[str] = set()
-        self.rules = RuleBook(politeness)
+        self.in_force = InForce(crawls, politeness)
+        self.rules = self.in_force.rules
         self._seen: dict[str, CrawlDefinition] = {}
         self._crawls = crawls
         self._tallies = tallies
@@ -117,20 +105,6 @@ class Gates:
         tally = self._tallies[crawl_id]
         return crawl.limit - self._pages(crawl_id) - (tally.released - tally.revisits)
 
-    def limits(self, host: str, crawl_ids: Collection[str], asks: HostAsks) -> Limits:
-        """Limits in force on a host with URLs of these crawls: the strictest of their rules, and what it asks for."""
-        found = self._on_host(host, crawl_ids)
-        robots = any(each.robots for each in found)
-        delay = asks.delay(robots=robots, adaptive=any(map(self._adaptive, crawl_ids)))
-        return slowed(strictest(each.limits for each in found), delay)
-
-    def limits_of(
-        self, crawl: CrawlDefinition, values: Effective, host: str, others: Collection[str], asks: HostAsks
-    ) -> Limits:
-        """Limits in force for a URL: those of its own rule, and the strictest of other crawls with URLs on its host."""
-        own = slowed(values.limits, asks.delay(robots=values.robots, adaptive=crawl.adaptive_delay))
-        return strictest([own, self.limits(host, others, asks)]) if others else own
-
     def shut_until(self, host: str, crawl_ids: Iterable[str], now: int) -> int:
         """When a host may be asked by the time windows of these crawls (ms): not before all of them are open.
 
@@ -143,14 +117,6 @@ class Gates:
                 opening = self.rules.of(crawl).for_host(host).opening(now)
                 until = max(until, 0 if opening.open else opening.until)
         return until
-
-    def _adaptive(self, crawl_id: str) -> bool:
-        crawl = self._crawls.get(crawl_id)
-        return crawl is not None and crawl.adaptive_delay
-
-    def _on_host(self, host: str, crawl_ids: Iterable[str]) -> list[HostLimits]:
-        crawls = [crawl for crawl_id in crawl_ids if (crawl := self._crawls.get(crawl_id)) is not None]
-        return [self.rules.of(crawl).for_host(host) for crawl in crawls]
 
     def _see(self) -> None:
         """Note which crawls' rules about hosts have changed since the last turn."""
@@ -193,3 +159,14 @@ class Gates:
 
 def _about_hosts(crawl: CrawlDefinition) -> tuple[object, ...]:
     return crawl.limits, crawl.delay, crawl.parallelism, crawl.robots, crawl.state == "paused"
+
+
+def definitions_of(message: Inbox) -> Iterable[tuple[str, int]]:
+    """The crawls that a message is about, and the version of each that must be known."""
+    if isinstance(message, Links | RobotsHop):
+        return ((message.crawl, 0),)
+    if isinstance(message, Command):
+        return ((message.crawl, message.rules),)
+    if isinstance(message, Candidates):
+        return {(item.crawl, 0) for item in message.items}
+    return ()

@@ -17,6 +17,7 @@ from streams.frontier.index import QUEUE, REVISITS, queue_end, split_queue_entry
 from streams.frontier.rows import HostRow
 from streams.frontier.turn import RowReader
 from streams.messages import RobotsHop
+from streams.policy.in_force import HostAsks
 from streams.policy.politeness import Limits
 from streams.policy.retry import CLOSED, given_up, phase, set_back
 
@@ -24,6 +25,7 @@ NEVER = float("inf")
 IN_LINE = float("-inf")
 """Stands for the time of a host whose time has come: no other is earlier."""
 NO_LIMITS = Limits()
+NO_ASKS = HostAsks()
 SIZE = 16
 """Bytes of a fingerprint."""
 HEADS = 16
@@ -165,6 +167,7 @@ class HostQueue:
     shut_until: float = 0.0  # its time window opens
     learned: float = 0.0  # seconds; the delay that answers taught, finer than in the row
     limits: Limits = NO_LIMITS  # the strictest of the crawls that wait
+    asks: HostAsks = NO_ASKS  # what it asks for itself
     parked: list[Parked] = field(default_factory=list)  # wait for an origin's robots.txt
     parked_until: int = 0
     when: float = NEVER  # its time on the agenda
@@ -198,6 +201,10 @@ class HostQueue:
             self.revisits[crawl] = self.revisits.get(crawl, 0) + 1
         self.next_at = max(self.next_at, now) + pace * 1000
         self.pace = pace
+
+    def spaced(self, until: float) -> None:
+        """The gap after its last request passes at `until`: an order came too early for it."""
+        self.next_at = max(self.next_at, until)
 
     def ended(self, crawl: str, *, revisit: bool = False) -> None:
         """An order is no longer out."""

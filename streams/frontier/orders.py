@@ -6,24 +6,28 @@ from hashlib import blake2b
 
 from streams.frontier.released import Out
 from streams.frontier.rows import UrlRow
-from streams.messages import FetchOrder
+from streams.messages import Basis, FetchOrder
 from streams.policy.limits import Effective, with_own
 from streams.policy.politeness import Limits
+
+Pace = tuple[Limits, Basis]
+"""The limits in force for an order, of all crawls on its host, and what they are made of."""
 
 TRACEPARENT_LENGTH = len("00-") + 32 + len("-") + 16 + len("-01")
 
 
 def page_order(
-    row: UrlRow, key: bytes, limits: Limits, values: Effective, *, shard: int, epoch: int, robots: str, now: int
+    row: UrlRow, key: bytes, pace: Pace, values: Effective, *, shard: int, epoch: int, robots: str, now: int
 ) -> FetchOrder:
-    """The order for a waiting URL, by the `values` of its rule. `limits`: those that keep other crawls' rules too."""
+    """The order for a waiting URL, by the `values` of its rule."""
+    limits, basis = pace
     conditional = row.visit > 1
     return FetchOrder(
         crawl=row.crawl, url=row.url, fingerprint=key, host=row.host, shard=shard, epoch=epoch, visit=row.visit,
         attempt=row.attempt, depth=row.depth, priority=row.priority, parent=row.parent, via=row.via,
         headers=with_own(values.headers, row.headers), meta=row.meta, delay=limits.delay,
-        parallelism=limits.parallelism, random_delay=limits.random_delay, rules=values.version, rule=values.rule,
-        robots=robots, user_agent=values.user_agent, max_body=values.max_body, timeout=values.timeout,
+        parallelism=limits.parallelism, random_delay=limits.random_delay, basis=basis, rules=values.version,
+        rule=values.rule, robots=robots, user_agent=values.user_agent, max_body=values.max_body, timeout=values.timeout,
         accept=values.accept if row.source == "page" else (), source=row.source,
         etag=row.etag if conditional else "", last_modified=row.last_modified if conditional else "", released=now,
         traceparent=traceparent(row, key),
@@ -31,17 +35,18 @@ def page_order(
 
 
 def robots_order(
-    url: str, key: bytes, out: Out, limits: Limits, values: Effective, *, shard: int, epoch: int, now: int
+    url: str, key: bytes, out: Out, pace: Pace, values: Effective, *, shard: int, epoch: int, now: int
 ) -> FetchOrder:
     """The order for an origin's robots.txt, or for where on another host it was redirected to; `key` stands for it.
 
     `out.visit` counts the redirects, `out.attempt` the probes: so each order has an identity of its own.
     """
+    limits, basis = pace
     return FetchOrder(
         kind="robots", crawl=out.crawl, url=url, fingerprint=key, host=out.host, shard=shard,
         epoch=epoch, visit=out.visit, attempt=out.attempt, parent=out.origin, delay=limits.delay,
-        parallelism=limits.parallelism, random_delay=limits.random_delay, rules=values.version, rule=values.rule,
-        user_agent=values.user_agent, timeout=values.timeout, released=now,
+        parallelism=limits.parallelism, random_delay=limits.random_delay, basis=basis, rules=values.version,
+        rule=values.rule, user_agent=values.user_agent, timeout=values.timeout, released=now,
     )  # fmt: skip
 
 

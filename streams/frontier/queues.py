@@ -14,6 +14,9 @@ from streams.frontier.index import queue_prefix
 from streams.frontier.turn import Turn
 from streams.policy.retry import phase
 
+NEWS = 1000
+"""ms for which a fetcher may not have read a change of rules yet: what it says of a gap may be out of date."""
+
 
 class Hold(NamedTuple):
     """Why queues of a crawl are held: the crawl may not go on, or it has no `places` for new URLs."""
@@ -39,6 +42,7 @@ class HostQueues:
         self.held: dict[Hold, OrderedDict[HostQueue, None]] = {}  # the one that waits the longest first
         self.agenda = Agenda()
         self.hosts_by_crawl: Counter[str] = Counter()  # hosts with queued URLs
+        self._changed = -NEWS  # when other rules were seen last
         lanes = list(found)
         self.meet(boot, dict.fromkeys(host for host, _, _ in lanes))
         for host, crawl, revisit in lanes:
@@ -73,8 +77,20 @@ class HostQueues:
         """Something about a host has changed: see when to look at it."""
         self.agenda.put(queue, max(now, queue.at(now)))
 
+    def came_early(self, turn: Turn, host: str, seconds: float) -> None:
+        """The fetcher gave an order back: so long the gap after the host's last request lasts, by the rules it knew.
+
+        That is kept in memory only: the gap is no word of the host's, and other rules may make it shorter.
+        """
+        if turn.now - self._changed < NEWS:
+            seconds = min(seconds, NEWS / 1000)
+        queue = self.host(turn, host)
+        queue.spaced(turn.now + seconds * 1000)
+
     def look_again(self, crawls: set[str], now: int) -> None:
         """Other rules hold for these crawls: see what they mean for every host of theirs."""
+        if crawls:
+            self._changed = now
         for queue in self.hosts.values() if crawls else ():
             if not crawls.isdisjoint(queue.visitors):
                 self.agenda.put(queue, now)

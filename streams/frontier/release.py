@@ -19,9 +19,9 @@ from streams.frontier.candidates import ruled_out
 from streams.frontier.closing import Closing, excluded
 from streams.frontier.due import DueRows
 from streams.frontier.explain import Facts
-from streams.frontier.gates import Gates, HostAsks
+from streams.frontier.gates import Gates
 from streams.frontier.guests import Guests
-from streams.frontier.hosts import HostQueue, waiting_hosts
+from streams.frontier.hosts import NO_ASKS, HostQueue, waiting_hosts
 from streams.frontier.index import queue_place
 from streams.frontier.novelty import no_news
 from streams.frontier.orders import page_order, robots_key, robots_order
@@ -35,6 +35,7 @@ from streams.frontier.sitemaps import named, wants
 from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
 from streams.messages import CrawlCounts, FetchOutcome, RobotsHop
+from streams.policy.in_force import HostAsks
 from streams.policy.limits import Effective
 from streams.policy.urls import PolitenessMode
 
@@ -249,7 +250,9 @@ class Release:
         """Release up to BURST orders of one host; returns the number of URLs looked at."""
         if queue.parked and turn.now >= queue.parked_until:
             self.queues.unpark(queue)
-        queue.obey(self._gates.limits(queue.host, queue.visitors, self._asks(queue)))
+        asks = HostAsks(self._robots.crawl_delay(queue.row), queue.learned)
+        queue.asks = asks if any(asks) else NO_ASKS
+        queue.obey(self._gates.in_force.on_host(queue.host, queue.visitors, queue.asks))
         queue.shut_until = self._gates.shut_until(queue.host, {*queue.crawls, *queue.guest_crawls}, turn.now)
         self._guests.serve(turn, queue)
         self._read_ahead(turn, queue)
@@ -286,9 +289,6 @@ class Release:
         else:
             self.queues.hold(queue, crawl_id, places=True)
         return None
-
-    def _asks(self, queue: HostQueue) -> HostAsks:
-        return HostAsks(self._robots.crawl_delay(queue.row), queue.learned)
 
     def _read_ahead(self, turn: Turn, queue: HostQueue) -> None:
         """Read the rows that are likely to be released now in one call."""
@@ -360,9 +360,10 @@ class Release:
 
     def _send(self, turn: Turn, queue: HostQueue, key: bytes, row: UrlRow, values: Effective, robots: str) -> None:
         crawl = self._crawls[row.crawl]
-        others = queue.visitors - {crawl.id}
-        limits = self._gates.limits_of(crawl, values, queue.host, others, self._asks(queue))
-        order = page_order(row, key, limits, values, shard=self._config.shard, epoch=self._epoch, robots=robots,
+        others, in_force = queue.visitors - {crawl.id}, self._gates.in_force
+        limits = in_force.for_url(crawl, values, queue.host, others, queue.asks)
+        pace = (limits, in_force.basis(others, queue.asks))
+        order = page_order(row, key, pace, values, shard=self._config.shard, epoch=self._epoch, robots=robots,
                            now=turn.now)  # fmt: skip
         turn.orders.append(order)
         self.released.add(key, Out(queue.host, row.crawl, row.visit, row.attempt, turn.now, revisit=row.kept))
@@ -373,7 +374,8 @@ class Release:
     def _send_robots(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, out: Out, url: str) -> None:
         key, shard = robots_key(out.origin), self._config.shard
         values = self._gates.rules.of(crawl).for_url(url)
-        order = robots_order(url, key, out, queue.limits, values, shard=shard, epoch=self._epoch, now=turn.now)
+        pace = (queue.limits, self._gates.in_force.basis(queue.visitors, queue.asks))
+        order = robots_order(url, key, out, pace, values, shard=shard, epoch=self._epoch, now=turn.now)
         turn.orders.append(order)
         self.released.add(key, out)
 

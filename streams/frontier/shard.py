@@ -174,6 +174,8 @@ class Shard:
             return
         if outcome.retry_after:
             self._effects.hold(turn, row.host, outcome.retry_after)
+        if outcome.gap:
+            self._release.queues.came_early(turn, row.host, outcome.gap)
         if outcome.result != "deferred":
             outcomes.fetched(turn, outcome, row, self._crawls.get(row.crawl), self.config.politeness)
         now = turn.url(outcome.fingerprint)
@@ -187,6 +189,8 @@ class Shard:
         if out.leg != "away":
             if outcome.retry_after:
                 self._effects.hold(turn, out.host, outcome.retry_after)
+            if outcome.gap:
+                self._release.queues.came_early(turn, out.host, outcome.gap)
             if outcome.result != "deferred":
                 self._effects.weigh_robots(turn, outcome, out.host, guest=out.leg == "guest")
         self._release.robots_answered(turn, outcome, out)

@@ -4,6 +4,7 @@ The log is `inbox`: every outcome lists the requests that went out for it, as th
 politeness key, its requests in the order of their starts:
 
 - **gap**: two requests in a row start no closer together than the longer of the delays that were in force for them;
+  after a change of its crawl's definition the former one asks for no more than the kindest version since;
 - **parallelism**: at no time run more than each running request's rules allow;
 - **hold**: after an answer 429 or 5xx with `Retry-After` no request starts before the time it names has passed;
 - **rules**: no request was sent under kinder rules than its crawl's definition and its host's robots.txt ask for.
@@ -25,6 +26,9 @@ from streams.policy.politeness import Limits
 
 Rule = Literal["gap", "parallelism", "hold", "rules"]
 
+NOTHING: Final = Limits(0.0, 0)
+"""Nothing is owed, as far as the log knows."""
+
 ROUNDING: Final = 2
 """ms: both ends of a span are whole milliseconds."""
 
@@ -37,6 +41,8 @@ class Sent:
     """One wire request. `parallelism` 0: its fetcher did not tell. `hold`: the `Retry-After` of its answer.
 
     `owed_*`: what definition and robots.txt ask for, as far as the log still knows them (0: nothing known).
+    `replaced`: when another version of its crawl's definition came into the log (ms; 0: none has); then it asks of
+    later requests for no more than `later_*`, the least that a version since asks for.
     """
 
     host: str
@@ -51,6 +57,22 @@ class Sent:
     hold: float = 0.0
     owed_delay: float = 0.0
     owed_parallelism: int = 0
+    replaced: int = 0
+    later_delay: float = 0.0
+    later_parallelism: int = 0
+
+    def asks(self, at: int) -> tuple[float, int]:
+        """Delay and parallelism that it asks of a request at `at` (ms)."""
+        return self._since(at, self.delay, self.parallelism)
+
+    def owed(self, at: int) -> tuple[float, int]:
+        """Delay and parallelism that it owed if it was sent at `at` (ms): an outcome names the first version only."""
+        return self._since(at, self.owed_delay, self.owed_parallelism)
+
+    def _since(self, at: int, delay: float, parallelism: int) -> tuple[float, int]:
+        if not self.replaced or at < self.replaced:
+            return delay, parallelism
+        return min(delay, self.later_delay), max(parallelism, self.later_parallelism)
 
     @property
     def identity(self) -> tuple[str, str, int, int]:
@@ -94,7 +116,16 @@ class HostReport:
         return self.gap - self.delay if self.gap is not None and self.delay else float("inf")
 
 
-def requests_of(outcome: FetchOutcome, owed: Limits) -> Iterator[Sent]:
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """What the requests of an outcome owe by the definition they were sent under, and by those that `replaced` it."""
+
+    limits: Limits
+    replaced: int = 0
+    later: Limits = NOTHING
+
+
+def requests_of(outcome: FetchOutcome, owed: Owed) -> Iterator[Sent]:
     """The requests that an outcome reports; its `Retry-After` belongs to the last one."""
     last = len(outcome.requests) - 1
     for number, request in enumerate(outcome.requests):
@@ -110,8 +141,11 @@ def requests_of(outcome: FetchOutcome, owed: Limits) -> Iterator[Sent]:
             delay=request.delay,
             parallelism=request.parallelism,
             hold=(outcome.retry_after or 0.0) if asked else 0.0,
-            owed_delay=owed.delay,
-            owed_parallelism=owed.parallelism,
+            owed_delay=owed.limits.delay,
+            owed_parallelism=owed.limits.parallelism,
+            replaced=owed.replaced,
+            later_delay=owed.later.delay,
+            later_parallelism=owed.later.parallelism,
         )
 
 
@@ -154,17 +188,18 @@ class _Watch:
         return ROUNDING if one.fetcher == other.fetcher else self._clocks
 
     def _rules(self, request: Sent) -> None:
-        if request.parallelism and request.delay < request.owed_delay:
-            self._offence("rules", request, request, request.delay, request.owed_delay)
-        if request.owed_parallelism and request.parallelism > request.owed_parallelism:
-            self._offence("rules", request, request, request.parallelism, request.owed_parallelism)
+        owed_delay, most = request.owed(request.start + self._clocks)
+        if request.parallelism and request.delay < owed_delay:
+            self._offence("rules", request, request, request.delay, owed_delay)
+        if most and request.parallelism > most:
+            self._offence("rules", request, request, request.parallelism, most)
 
     def _gap(self, request: Sent) -> None:
         last = self._last
         if last is None:
             return
         gap = (request.start - last.start) / 1000
-        allowed = max(last.delay, request.delay)
+        allowed = max(last.asks(request.start + self._slack(last, request))[0], request.delay)
         report = self.report
         if report.gap is None or (gap - allowed, gap) < (report.gap - report.delay, report.gap):
             report.gap, report.delay = gap, allowed
@@ -174,14 +209,14 @@ class _Watch:
     def _parallelism(self, request: Sent) -> None:
         self._running = [other for other in self._running if other.end > request.start + self._slack(other, request)]
         self._running.append(request)
-        limits = [other for other in self._running if other.parallelism]
-        strictest = min(limits, key=lambda other: other.parallelism, default=None)
-        number = len(self._running)
+        limits = [
+            other.asks(request.start + self._slack(other, request))[1] for other in self._running if other.parallelism
+        ]
+        most, number = min(limits, default=0), len(self._running)
         if number > self.report.parallel:
-            self.report.parallel = number
-            self.report.parallelism = strictest.parallelism if strictest else 0
-        if strictest is not None and number > strictest.parallelism:
-            self._offence("parallelism", self._running[0], request, number, strictest.parallelism)
+            self.report.parallel, self.report.parallelism = number, most
+        if most and number > most:
+            self._offence("parallelism", self._running[0], request, number, most)
 
     def _hold(self, request: Sent) -> None:
         self._holds = [other for other in self._holds if other.end + other.hold * 1000 > request.start]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from streams.policy.politeness import FOREVER, Limits, Start, WireClock
+from streams.policy.politeness import FOREVER, Limits, Renew, Start, WireClock
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Waiting(Generic[T]):
     """An order in its host's queue. It goes back (`Defer`) once its host's clock holds it past `deadline`.
 
-    `address`: where its request will go; empty: not capped.
+    `address`: where its request will go; empty: not capped. `renew`: its limits by the newest rules, for its clock.
     """
 
     item: T
@@ -33,6 +33,7 @@ class Waiting(Generic[T]):
     clock: WireClock
     deadline: float
     address: str = ""
+    renew: Renew | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,10 @@ class Begin(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Defer(Generic[T]):
-    """Give this order back: `reason` is `host` (its clock), `address` (its cap), or what the rules said.
+    """Give this order back.
 
-    `until`: when the clock would let it start; FOREVER: nobody knows.
+    `reason`: `delay` (the gap after its host's last request), `host` (its clock otherwise), `address` (its cap), or
+    what the rules said. `until`: when the clock would let it start; FOREVER: nobody knows.
     """
 
     item: T
@@ -140,6 +142,11 @@ class Dispatcher(Generic[T]):
             self._ready.append(key)
             self._queued.add(key)
 
+    def look_at_all(self) -> None:
+        """Something changed for all hosts: the rules."""
+        for key in self._queues:
+            self.look_at(key)
+
     def ended(self, key: str, address: str) -> None:
         """A request of this host that was begun is over."""
         self.look_at(key)
@@ -202,14 +209,14 @@ class Dispatcher(Generic[T]):
         if isinstance(decision, Start):
             return self._begin(key, head, limits, now)
         if now >= head.deadline or head.deadline < decision.at < FOREVER:
-            return Defer(self._pop(key), "host", decision.at)
+            return Defer(self._pop(key), "delay" if decision.spaced else "host", decision.at)
         self._set_timer(key, min(decision.at, head.deadline))
         return None
 
     def _begin(self, key: str, head: Waiting[T], limits: Limits, now: float) -> Step[T] | None:
         """Its host may be asked: so may its address, or it waits for a request there to end."""
         if self._addresses.enter(head.address):
-            return Begin(self._pop(key), head.clock.start(key, limits, now))
+            return Begin(self._pop(key), head.clock.start(key, limits, now, head.renew))
         if now >= head.deadline:
             return Defer(self._pop(key), "address", now + CROWDED)
         self._addresses.waiting.setdefault(head.address, {})[key] = None

@@ -8,6 +8,7 @@ so no two clocks ever serve one host at the same time; between two owners lies t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -64,55 +65,73 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class WaitUntil:
-    """Not before `at`; FOREVER: not before a running request is sent or ends."""
+    """Not before `at`; FOREVER: not before a running request is sent or ends.
+
+    `spaced`: it is the gap after the last request that lasts so long: with other rules it may be a shorter one.
+    """
 
     at: float
+    spaced: bool = False
 
 
 Decision = Start | WaitUntil
 START: Final = Start()
 WAIT_FOR_RUNNING: Final = WaitUntil(FOREVER)
 
+Renew = Callable[[], Limits]
+"""The limits of a request by the rules as they are now."""
 
-@dataclass(slots=True)
-class _Running:
+
+@dataclass(slots=True, eq=False)
+class _Request:
     host: _Host
     limits: Limits
+    renew: Renew | None
     unsent: bool = True
+    over: bool = False
 
 
 @dataclass(slots=True)
 class _Host:
     """One politeness key.
 
-    `last`: when the latest request, `ticket`, started as the site sees it; `last_gap`: what its rule asks for after it.
-    `running`: how many requests run under each allowed parallelism. `unsent`: how many are still being connected,
-    `unsent_spaced`: how many of those have a delay.
+    `last`: when the `latest` request to start did so as the site sees it. `running`: how many requests run under each
+    allowed parallelism. `unsent`: how many are still being connected, `unsent_spaced`: how many of those have a delay.
     """
 
-    ticket: int = 0
+    latest: _Request | None = None
     last: float = NEVER
-    last_gap: float = 0.0
     held: float = NEVER
     running: dict[int, int] = field(default_factory=dict)
     unsent: int = 0
     unsent_spaced: int = 0
 
-    def add(self, limits: Limits) -> None:
+    @property
+    def last_gap(self) -> float:
+        """What the rule of the latest request asks for after it."""
+        return self.latest.limits.gap_after if self.latest is not None else 0.0
+
+    def add(self, request: _Request) -> None:
+        limits = request.limits
         self.running[limits.parallelism] = self.running.get(limits.parallelism, 0) + 1
-        self.unsent += 1
-        self.unsent_spaced += limits.spaced
+        self.unsent += request.unsent
+        self.unsent_spaced += request.unsent and limits.spaced
 
-    def sent(self, limits: Limits) -> None:
-        self.unsent -= 1
-        self.unsent_spaced -= limits.spaced
+    def sent(self, request: _Request) -> None:
+        if request.unsent:
+            request.unsent = False
+            self.unsent -= 1
+            self.unsent_spaced -= request.limits.spaced
 
-    def remove(self, limits: Limits) -> None:
+    def remove(self, request: _Request) -> None:
+        limits = request.limits
         left = self.running[limits.parallelism] - 1
         if left:
             self.running[limits.parallelism] = left
         else:
             del self.running[limits.parallelism]
+        self.unsent -= request.unsent
+        self.unsent_spaced -= request.unsent and limits.spaced
 
 
 class WireClock:
@@ -127,7 +146,7 @@ class WireClock:
         self._taken = taken
         self._quarantine = quarantine
         self._hosts: dict[str, _Host] = {}
-        self._running: dict[int, _Running] = {}
+        self._running: dict[int, _Request] = {}
         self._tickets = 0
         self._prune_at = 1024
 
@@ -141,9 +160,10 @@ class WireClock:
         host = self._hosts.get(key)
         if host is None:
             return START if not_before <= now else WaitUntil(not_before)
-        not_before = max(not_before, host.held, self._after_last(host, limits))
+        after_last = self._after_last(host, limits)
+        not_before = max(not_before, host.held, after_last)
         if not_before > now:
-            return WaitUntil(not_before)
+            return WaitUntil(not_before, spaced=not_before == after_last)
         if host.running and sum(host.running.values()) >= min(limits.parallelism, *host.running):
             return WAIT_FOR_RUNNING
         if host.unsent if limits.spaced else host.unsent_spaced:
@@ -155,42 +175,61 @@ class WireClock:
         gap = max(host.last_gap, limits.gap)
         return host.last + gap if gap else NEVER
 
-    def start(self, key: str, limits: Limits, now: float) -> int:
-        """Note that a request to `key` starts now; `decide` has just allowed it. The ticket names it from here on."""
+    def start(self, key: str, limits: Limits, now: float, renew: Renew | None = None) -> int:
+        """Note that a request to `key` starts now; `decide` has just allowed it. The ticket names it from here on.
+
+        `renew`: asked by `review` for its limits; without it they stay as they are.
+        """
         if len(self._hosts) >= self._prune_at:
             self._prune(now)
         host = self._hosts.get(key)
         if host is None:
             host = self._hosts[key] = _Host()
         self._tickets += 1
-        host.ticket, host.last, host.last_gap = self._tickets, now, limits.gap_after
-        host.add(limits)
-        self._running[self._tickets] = _Running(host, limits)
+        request = self._running[self._tickets] = _Request(host, limits, renew)
+        host.latest, host.last = request, now
+        host.add(request)
         return self._tickets
 
     def sent(self, ticket: int, now: float) -> None:
         """Its head goes out on the wire now: the gap counts from here, whatever connecting took."""
-        running = self._running[ticket]
-        running.unsent = False
-        host = running.host
-        host.sent(running.limits)
-        host.ticket, host.last, host.last_gap = ticket, now + TRAVEL, running.limits.gap_after
+        request = self._running[ticket]
+        host = request.host
+        host.sent(request)
+        host.latest, host.last = request, now + TRAVEL
 
     def written(self, ticket: int, now: float) -> None:
         """By now its head has surely left. A busy process may write it a good while after it was `sent`."""
-        running = self._running.get(ticket)
-        if running is not None and running.host.ticket == ticket:
-            running.host.last = now + TRAVEL
+        request = self._running.get(ticket)
+        if request is not None and request.host.latest is request:
+            request.host.last = now + TRAVEL
 
     def end(self, ticket: int, now: float) -> None:
         """It is over: answered, failed or aborted. One that did not get through may have knocked until now."""
-        running = self._running.pop(ticket)
-        host = running.host
-        host.remove(running.limits)
-        if running.unsent:
-            host.sent(running.limits)
-        if host.ticket == ticket:
-            host.last = now if running.unsent else min(host.last, now)
+        request = self._running.pop(ticket)
+        request.over = True
+        host = request.host
+        host.remove(request)
+        if host.latest is request:
+            host.last = now if request.unsent else min(host.last, now)
+
+    def review(self, now: float) -> None:
+        """Rules have changed: those of now hold for requests that run, and for gaps that have not passed yet.
+
+        So a shorter delay does not wait for the end of a longer one, and a longer one counts from the last request.
+        What hosts asked for (`hold`) stays as it is.
+        """
+        for request in self._running.values():
+            if request.renew is not None:
+                request.host.remove(request)
+                request.limits = request.renew()
+                request.host.add(request)
+        for host in self._hosts.values():
+            latest = host.latest
+            if latest is None or latest.renew is None or not latest.over:
+                continue
+            if host.last + latest.limits.gap_after > now:
+                latest.limits = latest.renew()
 
     def hold(self, key: str, until: float) -> None:
         """The host asked to be left alone (429 or 503 with Retry-After). A hold is never shortened."""

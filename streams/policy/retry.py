@@ -107,16 +107,21 @@ def decide(
 ) -> Decision:
     """Whether and when to try again after the `attempt`-th attempt (the first is 1) of at most `attempts`.
 
-    The wait is random between half of a ceiling and the ceiling, which doubles with every attempt up to an hour:
-    scattered as with full jitter, but each wait is longer than the one before. `jitter` is uniform in [0, 1).
+    The wait is random between half of a ceiling and 99 % of it; the ceiling doubles with every attempt up to an hour:
+    scattered as with full jitter, but until then each wait is longer than the one before, also in whole milliseconds.
+    `jitter` is uniform in [0, 1).
     A `Retry-After` (RFC 9110 §10.2.3, in seconds) wins: never earlier, and later only if the backoff is longer.
     """
     rule = rule_for(failure, status)
     if not rule.retryable or attempt >= attempts:
         return Decision(retry=False, delay=0.0, host_effect=rule.host_effect)
     ceiling = _doubled(rule.base_delay, attempt - 1, LONGEST_BACKOFF)
-    delay = max(ceiling * (0.5 + jitter / 2), retry_after or 0.0)
+    delay = max(ceiling * (0.5 + SPREAD * jitter), retry_after or 0.0)
     return Decision(retry=True, delay=delay, host_effect=rule.host_effect)
+
+
+SPREAD: Final = 0.49
+"""Share of a ceiling over which waits are scattered, above its half."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,13 +81,14 @@ async def test_a_change_is_obeyed_within_two_seconds(
     before = [gap for at, gap in gaps if at < second]
     assert min(before) >= 0.1
     assert sorted(before)[len(before) // 2] < 0.5
-    late = max((at - second for at, gap in gaps if gap < 1.2 and second < at < third), default=0.0)
-    assert late <= WITHIN
+    short = [(round(at - second, 3), round(gap, 3)) for at, gap in gaps if gap < 1.2 and second < at < third]
+    late = max((at for at, _ in short), default=0.0)
+    assert late <= WITHIN, short
     assert all(gap >= 1.2 for at, gap in gaps if second + WITHIN < at < third)
     again = min(at - third for at, gap in gaps if gap < 0.5 and at > third)
     with capsys.disabled():
         print(f"\nlonger delay obeyed {late:.2f} s, shorter one {again:.2f} s after the definition was in the log")
-    assert again <= WITHIN + 2 * 1.2, "the gap that was promised, and that of an order that was out, pass first"
+    assert again <= WITHIN
 
 
 async def test_of_two_updates_at_once_one_wins_and_the_other_is_told(service: Settings, client: Client) -> None:

@@ -81,6 +81,7 @@ FULL: dict[str, Any] = {
         parallelism=2, not_before=5, rules=4, robots="v1", user_agent="x/1", max_body=1000, etag='"x"',
         last_modified="Thu, 01 Jan 1970 00:00:00 GMT", released=6,
         random_delay=0.5, timeout=9.0, accept=("text/*",), rule="slow", source="sitemap",
+        basis=m.Basis(others={"olds": 3}, crawl_delay=1.5, learned=2.5),
     ),
     "candidates": m.Candidates(items=(
         m.Candidate(
@@ -97,9 +98,9 @@ FULL: dict[str, Any] = {
     "outcomes": m.Outcomes(items=(
         m.FetchOutcome(
             **WHERE, **FETCHED, kind="robots", attempt=1, epoch=1, result="failed", status=503, failure="http_status",
-            reason="503", evidence={"server": "x"}, location="https://example.org/c", retry_after=1.5, page=(1, 2),
-            etag='"x"', last_modified="Thu, 01 Jan 1970 00:00:00 GMT", elapsed=0.25, size=9, rules=4, robots="v1",
-            robots_rules=ROBOTS, requests=(REQUEST,),
+            reason="503", evidence={"server": "x"}, location="https://example.org/c", retry_after=1.5, gap=2.5,
+            page=(1, 2), etag='"x"', last_modified="Thu, 01 Jan 1970 00:00:00 GMT", elapsed=0.25, size=9, rules=4,
+            robots="v1", robots_rules=ROBOTS, requests=(REQUEST,),
         ),
         m.ParseOutcome(
             crawl="news", **FETCHED, depth=1, page=(1, 2), failure="parser", reason="x", content=KEY, links=3,

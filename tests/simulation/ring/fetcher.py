@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 from agents.holdings import Holding, Holdings
 from agents.jobs import Key, Recent, for_order, key_of
 from streams import messages as m
+from streams.definitions import CrawlDefinition
 from streams.policy import answers, robots, urls
 from streams.policy.dispatch import Begin, Dispatcher, Waiting
+from streams.policy.in_force import InForce, Terms, terms_of
 from streams.policy.politeness import FOREVER, Limits
 from streams.topics import FETCHES, PAGES, Topic, page_partition
 from tests.simulation.ring.engine import Task, until
@@ -40,8 +42,10 @@ class Job:
     holding: Holding
     waiters: list[tuple[m.FetchOrder, int]]
     url: str
+    terms: Terms
     limits: Limits = field(default_factory=Limits)
     hops: int = 0
+    known: dict[str, CrawlDefinition] = field(default_factory=dict)  # when it began to connect
     on_wire: bool = False
     began: float = 0.0
     task: Task | None = None
@@ -82,6 +86,7 @@ class FetcherWorker(Stage):
         self._look = False
         self._taking: Task | None = None
         super().__init__(ring, name, group)
+        self._in_force = InForce(self.crawls)
         self.spawn(self._main())
 
     # ---- membership
@@ -158,22 +163,26 @@ class FetcherWorker(Stage):
         if job is not None:
             job.waiters.append((order, offset))
             return
-        job = self._jobs[key] = Job(order, partition, holding, [(order, offset)], order.url)
+        terms = terms_of(order, order.url, 0.0)
+        job = self._jobs[key] = Job(order, partition, holding, [(order, offset)], order.url, terms)
         if offset < holding.old:
             await self._give_back(job)
         else:
-            deadline = self.engine.time + DEFER_AFTER
-            self._dispatcher.add(Waiting(job, order.host, holding.clock, deadline))
+            self._dispatcher.add(self._waiting(job, self.engine.time + DEFER_AFTER))
 
     def _rules(self, job: Job) -> Limits | str:
-        order, definition = job.order, self.crawls.get(job.order.crawl)
-        delay, parallelism = order.delay, order.parallelism
-        if definition is not None:
-            if definition.state in ("paused", "ended"):
-                return definition.state
-            delay, parallelism = max(delay, definition.delay), min(parallelism, definition.parallelism)
-        job.limits = Limits(delay, max(1, parallelism))
+        definition = self.crawls.get(job.order.crawl)
+        if definition is not None and definition.state in ("paused", "ended"):
+            return definition.state
+        job.limits = self._in_force.limits(job.terms)
         return job.limits
+
+    def read(self) -> None:
+        """Definitions were read: they hold from now on."""
+        for holding in self._holdings.all():
+            holding.clock.review(self.engine.time)
+        self._dispatcher.look_at_all()
+        self._look = True
 
     # ---- the wire
 
@@ -188,7 +197,7 @@ class FetcherWorker(Stage):
                 step.item.task = self.spawn(self._run(step.item, step.ticket))
                 step.item.task.resume()  # to where it connects
             else:
-                await self._give_back(step.item, step.until)
+                await self._give_back(step.item, step.reason, step.until)
 
     def expired(self) -> None:
         """An owner that is not confirmed ends its requests."""
@@ -281,15 +290,20 @@ class FetcherWorker(Stage):
         if not self._ready or self._holdings.get(job.partition) is not job.holding:
             self._forget(job)
             return
-        self._dispatcher.add(Waiting(job, job.order.host, job.holding.clock, FOREVER), first=True)
+        self._dispatcher.add(self._waiting(job, FOREVER), first=True)
         self._look = True
         self.engine.changes += 1
 
-    async def _give_back(self, job: Job, at: float = FOREVER) -> None:
+    def _waiting(self, job: Job, deadline: float) -> Waiting[Job]:
+        renew = partial(self._in_force.limits, job.terms)
+        return Waiting(job, job.order.host, job.holding.clock, deadline, renew=renew)
+
+    async def _give_back(self, job: Job, reason: str = "", at: float = FOREVER) -> None:
         seconds = None if at == FOREVER else max(0.0, at - self.engine.time)
         waiters = list(job.waiters)
         self._forget(job)
-        await self._tell(outcome_of(job.order, "deferred", retry_after=seconds), waiters, job.partition)
+        facts: dict[str, Any] = {"gap": seconds or 0.0} if reason == "delay" else {"retry_after": seconds}
+        await self._tell(outcome_of(job.order, "deferred", reason=reason, **facts), waiters, job.partition)
 
     async def _tell(self, outcome: m.FetchOutcome, waiters: Iterable[tuple[m.FetchOrder, int]], partition: int) -> None:
         acks, generation = self._acks.get(partition), self.generation

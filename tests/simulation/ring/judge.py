@@ -14,6 +14,7 @@ from streams import messages as m
 from streams.codecs import decode_inbox
 from streams.definitions import CrawlDefinition
 from streams.frontier.rows import URL_KEY, State, UrlRow, decode_url_row
+from streams.policy.politeness import Limits
 from tests.simulation.ring.engine import FOREVER, Engine
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from streams.frontier.turn import Turn
     from tests.simulation.ring.fetcher import FetcherWorker, Job
     from tests.simulation.store import Disk
+
+Known = dict[str, CrawlDefinition]
+"""The definitions that a fetcher has read."""
 
 MOVES = {
     State.WAITING: set(State),
@@ -53,7 +57,8 @@ class Request:
     """One request as the site sees it. Times in seconds."""
 
     worker: FetcherWorker
-    holding: object
+    job: Job
+    versions: tuple[int, ...]
     delay: float
     parallelism: int
     ends: float
@@ -64,8 +69,7 @@ class Host:
     """What the wire to a host carries: since when, and until when it must be left alone."""
 
     last: float = -FOREVER
-    delay: float = 0.0
-    holding: object = None
+    request: Request | None = None
     hold: float = -FOREVER
     asked: float = -FOREVER
     holder: object = None
@@ -255,30 +259,36 @@ class Judge:
     # ---- the wire
 
     def begins(self, worker: FetcherWorker, job: Job) -> None:
-        """A fetcher starts to connect: by the newest rules that it has read."""
-        delay, definition = job.limits.delay, worker.crawls.get(job.order.crawl)
-        if delay < job.order.delay or (definition is not None and delay < definition.delay):
-            raise self.broken("newest rule", f"{job.url} under a delay of {delay}")
+        """A fetcher starts to connect: by the newest rules that it has read, of all crawls that wait for the host."""
+        order, limits = job.order, job.limits
+        job.known = dict(worker.crawls)
+        least = _least(job.known, job)
+        if order.basis is not None and _versions(job.known, job) == (order.rules, *order.basis.others.values()):
+            least = Limits(max(least.delay, order.delay), min(least.parallelism, order.parallelism))
+        if limits.delay < least.delay or limits.parallelism > least.parallelism:
+            raise self.broken("newest rule", f"{job.url} under {limits}, not {least}")
 
     def arrives(self, worker: FetcherWorker, job: Job, at: float, ends: float) -> int:
         """A request reaches its site at `at`; the answer is over at `ends`."""
         order = job.order
         host, running = self._hosts[order.host], self._running[order.host]
         delay, parallelism = job.limits.delay, job.limits.parallelism
-        gap = max(delay, host.delay if host.holding is job.holding else 0.0)
+        former = host.request if host.request is not None and host.request.job.holding is job.holding else None
+        gap = max(delay, _kinder(job.known, former).delay if former is not None else 0.0)
         if gap and at - host.last < gap - SLACK:
             raise self.broken("gap", f"{job.url}: {at - host.last:.3f} s after the last one instead of {gap}")
         beside = [r for r in running.values() if not r.worker.frozen and r.worker.silent is None and r.ends > at]
-        most = min([parallelism, *(r.parallelism for r in beside if r.holding is job.holding)])
+        most = min([parallelism, *(_kinder(job.known, r).parallelism for r in beside if r.job.holding is job.holding)])
         if len(beside) >= most:
             raise self.broken("parallelism", f"{job.url}: {len(beside) + 1} at a time instead of {most}")
         if job.began < host.hold - SLACK and job.began > host.asked and host.holder is job.holding:
             raise self.broken("host is left alone", f"{job.url}: {host.hold - at:.3f} s early")
-        host.last, host.delay, host.holding = max(host.last, at), delay, job.holding
+        request = Request(worker, job, _versions(job.known, job), delay, parallelism, ends)
+        host.last, host.request = max(host.last, at), request
         if order.kind == "page":
             self.fetches[order.fingerprint, order.visit, order.attempt] += 1
         self._requests += 1
-        running[self._requests] = Request(worker, job.holding, delay, parallelism, ends)
+        running[self._requests] = request
         self._where[self._requests] = order.host
         return self._requests
 
@@ -311,6 +321,31 @@ class Judge:
             held = (len(release.queues.hosts), len(release.released), len(release._due._early))
             if any(held):
                 raise self.broken("memory", f"shard {number} keeps hosts, orders, times when all is done: {held}")
+
+
+def _crawls(known: Known, job: Job) -> list[CrawlDefinition | None]:
+    """What a fetcher has read of the crawls that an order's limits come from."""
+    basis = job.order.basis
+    return [known.get(name) for name in (job.order.crawl, *(basis.others if basis is not None else ()))]
+
+
+def _versions(known: Known, job: Job) -> tuple[int, ...]:
+    return tuple(crawl.version if crawl is not None else 0 for crawl in _crawls(known, job))
+
+
+def _least(known: Known, job: Job) -> Limits:
+    """What the definitions that a fetcher has read ask for at the least, and the site's robots.txt."""
+    crawls = [crawl for crawl in _crawls(known, job) if crawl is not None]
+    asked = job.order.basis.crawl_delay if job.order.basis is not None and any(c.robots for c in crawls) else 0.0
+    return Limits(max([asked, *(c.delay for c in crawls)]), min((c.parallelism for c in crawls), default=1))
+
+
+def _kinder(known: Known, request: Request) -> Limits:
+    """What a former request asks of the next one: the rules of then, or kinder ones that have been read since."""
+    if _versions(known, request.job) == request.versions:
+        return Limits(request.delay, request.parallelism)
+    newest = _least(known, request.job)
+    return Limits(min(request.delay, newest.delay), max(request.parallelism, newest.parallelism))
 
 
 def _place(row: UrlRow) -> str:

@@ -302,9 +302,9 @@ class Ring:
             self.update(name, state="paused")
             self.engine.at(self.engine.time + 20.0, partial(self._resume, name))
         elif fault.much % 3 == 1:
-            self.update(name, delay=known.delay + 1.0)
+            self.update(name, delay=known.delay + 1.0 if fault.much % 2 else known.delay / 4)
         else:
-            self.update(name, parallelism=max(1, known.parallelism - 1))
+            self.update(name, parallelism=known.parallelism + (2 if fault.much % 2 else -1) or 1)
 
     def _resume(self, name: str) -> None:
         if self.judge.definitions[name].state == "paused":

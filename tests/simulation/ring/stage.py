@@ -83,3 +83,8 @@ class Stage(Member):
             for offset, (key, value) in self.ring.broker.read(topic, 0, self._read[topic], 3):
                 self._read[topic] = offset + 1
                 fold(SimpleNamespace(key=key, value=value))
+                if topic == CRAWLS.name:
+                    self.read()
+
+    def read(self) -> None:
+        """A definition was read."""

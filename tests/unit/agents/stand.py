@@ -25,10 +25,16 @@ QUICK = {"connect_timeout": 2.0, "first_byte_timeout": 5.0, "stall_timeout": 2.0
 @dataclass
 class Crawls:
     crawls: dict[str, CrawlDefinition] = field(default_factory=dict)
+    listeners: list[Callable[[], None]] = field(default_factory=list)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        self.listeners.append(listener)
 
     def define(self, **facts: Any) -> None:
         facts = {"id": "c", "delay": 0.0, "parallelism": 32, "robots": False, **facts}
         self.crawls[facts["id"]] = CrawlDefinition(**facts)
+        for listener in self.listeners:
+            listener()
 
 
 @dataclass

@@ -11,9 +11,9 @@ import pytest
 
 from agents.io.http import now
 from streams.definitions import LimitRule
-from streams.messages import FetchOutcome
+from streams.messages import Basis, FetchOutcome
 from tests.servers.hostile import Seen
-from tests.unit.agents.stand import A, B, many, order, page, stand
+from tests.unit.agents.stand import A, B, Stand, many, order, page, stand
 from tests.unit.policy.test_windows import ms
 
 PDF = [["Content-Type", "application/pdf"]]
@@ -32,6 +32,14 @@ def gaps(outcomes: Iterable[FetchOutcome]) -> list[float]:
     return [(after - before) / 1000 for before, after in pairwise(starts)]
 
 
+async def first_outcome(it: Stand) -> None:
+    """Return when some order was answered."""
+    async with asyncio.timeout(5):
+        while not it.delivery.outcomes():
+            it.delivery.changed.clear()
+            await it.delivery.changed.wait()
+
+
 def one(**values: Any) -> tuple[LimitRule, ...]:
     return (LimitRule(id="new", domain="a.test", **values),)
 
@@ -44,7 +52,7 @@ async def test_a_rule_that_is_newer_than_the_order_holds() -> None:
         assert {outcome.rules for outcome in outcomes} == {5}
 
 
-async def test_the_order_counts_where_it_is_stricter_or_newer() -> None:
+async def test_an_order_that_is_newer_than_the_rules_that_were_read_counts() -> None:
     async with stand(many(3)) as it:
         it.crawls.define(version=5, limits=one(user_agent="old/1"))
         orders = [order(f"http://a.test/p{n}", rules=6, delay=0.2, user_agent="order/1") for n in range(3)]
@@ -54,9 +62,41 @@ async def test_the_order_counts_where_it_is_stricter_or_newer() -> None:
         assert {outcome.rules for outcome in outcomes} == {6}
 
 
+async def test_a_shorter_delay_holds_for_orders_that_wait_and_for_the_gap_that_has_begun() -> None:
+    async with stand(many(5)) as it:
+        it.crawls.define(delay=3.0)
+        await it.give(*(order(f"http://a.test/p{n}", delay=3.0, basis=Basis()) for n in range(5)))
+        await first_outcome(it)
+        began = now()
+        it.crawls.define(version=2, delay=0.1)
+        outcomes = await it.delivery.until(5)
+        assert now() - began < 2.0
+        assert min(gaps(outcomes)) >= 0.1
+        assert [request.delay for outcome in outcomes for request in outcome.requests] == [3.0, 0.1, 0.1, 0.1, 0.1]
+
+
+async def test_a_longer_delay_holds_for_the_gap_that_has_begun() -> None:
+    async with stand(many(2)) as it:
+        it.crawls.define(delay=0.3)
+        await it.give(*(order(f"http://a.test/p{n}", delay=0.3, basis=Basis()) for n in range(2)))
+        await first_outcome(it)
+        it.crawls.define(version=2, delay=0.9)
+        assert min(gaps(await it.delivery.until(2))) >= 0.9
+
+
+async def test_an_order_that_comes_too_early_tells_of_the_gap_and_not_of_the_hosts_word() -> None:
+    async with stand(many(2)) as it:
+        it.crawls.define(delay=60.0)
+        await it.give(*(order(f"http://a.test/p{n}", delay=60.0, basis=Basis()) for n in range(2)))
+        (early,) = [outcome for outcome in await it.delivery.until(2) if outcome.result == "deferred"]
+        assert (early.reason, early.retry_after) == ("delay", None)
+        assert early.gap == pytest.approx(60.0, abs=1.0)
+
+
 async def test_a_random_delay_is_added_to_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agents.jobs.random.random", lambda: 0.5)
     async with stand(many(3)) as it:
+        it.crawls.define(limits=one(delay=0.1, random_delay=0.4))
         orders = (order(f"http://a.test/p{n}", delay=0.1, random_delay=0.4) for n in range(3))
         assert min(gaps(await it.fetch(*orders))) >= 0.3
 

@@ -8,9 +8,10 @@ import pytest
 
 from streams import messages as m
 from streams.definitions import CrawlDefinition, LimitRule
-from streams.frontier.accounts import NOTHING, Duties, Named, account, named_in
+from streams.frontier.accounts import MOST, Duties, Named, account, named_in
 from streams.frontier.robots import DELAY_CAP
 from streams.frontier.rows import State
+from streams.policy.audit import NOTHING, Owed
 from streams.policy.politeness import Limits
 
 KEY = bytes(range(16))
@@ -73,24 +74,41 @@ def rules(version: str, delay: float | None) -> m.RobotsRules:
 
 def test_what_is_owed() -> None:
     duties = Duties()
-    assert duties.owed(outcome()) == NOTHING
-    duties.defined(CrawlDefinition(id="c", delay=2.0, parallelism=3))
-    duties.defined(CrawlDefinition(id="c", delay=0.1, parallelism=9))  # the loser of a race
+    assert duties.owed(outcome()) == Owed(NOTHING)
+    duties.defined(CrawlDefinition(id="c", delay=2.0, parallelism=3), 10)
+    duties.defined(CrawlDefinition(id="c", delay=0.1, parallelism=9), 15)  # the loser of a race
     fast = LimitRule(id="fast", domain="a.test", delay=0.2)
-    duties.defined(CrawlDefinition(id="c", version=2, delay=5.0, parallelism=1, limits=(fast,)))
-    assert duties.owed(outcome()) == Limits(2.0, 3)
-    assert duties.owed(outcome(version=2)) == Limits(0.2, 1)
-    assert duties.owed(outcome(version=2, url="http://b.test/")) == Limits(5.0, 1)
-    assert duties.owed(outcome(version=2, kind="robots")) == NOTHING, "the strictest rule of its host held"
-    assert duties.owed(outcome(kind="robots")) == Limits(2.0, 3)
-    assert duties.owed(outcome(version=3)) == NOTHING
+    duties.defined(CrawlDefinition(id="c", version=2, delay=5.0, parallelism=1, limits=(fast,)), 20)
+    assert duties.owed(outcome()) == Owed(Limits(2.0, 3), 20, Limits(0.2, 1))
+    assert duties.owed(outcome(version=2)) == Owed(Limits(0.2, 1))
+    assert duties.owed(outcome(version=2, url="http://b.test/")) == Owed(Limits(5.0, 1))
+    assert duties.owed(outcome(version=2, kind="robots")) == Owed(NOTHING), "the strictest rule of its host held"
+    assert duties.owed(outcome(kind="robots")) == Owed(Limits(2.0, 3), 20, Limits(0.0, MOST))
+    assert duties.owed(outcome(version=3)) == Owed(NOTHING)
+
+
+def test_what_is_owed_after_changes_is_the_kindest_since() -> None:
+    duties = Duties()
+    for version, delay, parallelism in ((1, 2.0, 3), (3, 0.5, 1), (4, 1.0, 4)):
+        definition = CrawlDefinition(id="c", version=version, delay=delay, parallelism=parallelism)
+        duties.defined(definition, 10 * version)
+    assert duties.owed(outcome(version=3)) == Owed(Limits(0.5, 1), 40, Limits(1.0, 4))
+    assert duties.owed(outcome(version=1)) == Owed(Limits(2.0, 3), 1, Limits(0.5, 4)), "nobody knows when 2 came"
+
+
+def test_a_crawl_delay_is_not_owed_once_robots_is_not_obeyed() -> None:
+    duties = Duties()
+    duties.defined(CrawlDefinition(id="c", delay=2.0, parallelism=3), 10)
+    duties.defined(CrawlDefinition(id="c", version=2, delay=2.0, parallelism=3, robots=False), 20)
+    duties.learn(outcome(robots_rules=rules("v", 7.0)))
+    assert duties.owed(outcome(robots="v")) == Owed(Limits(7.0, 3), 20, Limits(2.0, 3))
 
 
 @pytest.mark.parametrize(("asked", "owed"), [(None, 2.0), (0.5, 2.0), (7.5, 7.5), (1e6, DELAY_CAP)])
 def test_a_crawl_delay_is_owed_by_orders_that_name_its_rules(asked: float | None, owed: float) -> None:
     duties = Duties()
-    duties.defined(CrawlDefinition(id="c", delay=2.0, parallelism=3))
+    duties.defined(CrawlDefinition(id="c", delay=2.0, parallelism=3), 10)
     duties.learn(outcome())
     duties.learn(outcome(robots_rules=rules("v", asked)))
-    assert duties.owed(outcome(robots="v")).delay == owed
-    assert duties.owed(outcome(robots="other")).delay == 2.0
+    assert duties.owed(outcome(robots="v")).limits.delay == owed
+    assert duties.owed(outcome(robots="other")).limits.delay == 2.0

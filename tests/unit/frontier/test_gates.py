@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from streams.frontier.budgets import part
-from streams.frontier.gates import Gates, HostAsks
+from streams.frontier.gates import Gates
 from streams.frontier.rows import State
 from streams.frontier.tally import Tallies
 from streams.messages import CrawlCounts
-from streams.policy.politeness import Limits
 from tests.unit.frontier.rig import crawl
 
 NOW = 1_000_000
@@ -113,27 +112,6 @@ def test_the_parts_of_a_concurrency_add_up(concurrency: int, opens: tuple[int, .
     assert min(parts) >= 1
     assert sum(parts) <= concurrency + len(parts) - 1
     assert sum(parts) > concurrency - len(parts)
-
-
-@pytest.mark.parametrize(
-    ("crawls", "limits"),
-    [
-        ([], (0.0, 1)),
-        ([crawl("a", delay=1.0, parallelism=3)], (1.0, 3)),
-        ([crawl("a", delay=1.0, parallelism=3), crawl("b", delay=0.5, parallelism=2)], (1.0, 2)),
-        ([crawl("a", parallelism=0)], (0.0, 1)),
-        ([crawl("a", robots=True)], (7.0, 2)),
-        ([crawl("a", robots=True, delay=9.0)], (9.0, 2)),
-        ([crawl("a"), crawl("b", robots=True)], (7.0, 2)),
-        ([crawl("a", adaptive_delay=True)], (8.0, 2)),
-        ([crawl("a"), crawl("b", adaptive_delay=True)], (8.0, 2)),
-        ([crawl("a", adaptive_delay=True, delay=9.0)], (9.0, 2)),
-    ],
-)
-def test_the_strictest_limits_hold(crawls, limits) -> None:
-    found = Gates({definition.id: definition for definition in crawls}, Tallies())
-    found_limits = found.limits("h.example", ["a", "b", "unknown"], HostAsks(crawl_delay=7.0, learned=8.0))
-    assert found_limits == Limits(*limits)
 
 
 def test_an_unknown_crawl_waits() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from streams.frontier.orders import robots_key, traceparent
 from streams.frontier.rows import State, UrlRow
+from streams.messages import Basis
 from tests.unit.frontier.rig import START, Rig, crawl, key, seed, seeds
 
 ROW = UrlRow(1, State.WAITING, 0, 5, "c", "http://h.example/", "h.example", 3, 1, 1)
@@ -31,6 +32,7 @@ def test_an_order_says_all_the_fetcher_needs() -> None:
         "via": ("http://v/",), "headers": {"a": "b"}, "meta": [1], "delay": 1.5, "parallelism": 7, "not_before": 0,
         "rules": 4, "robots": "", "user_agent": "ua", "max_body": 99, "etag": "", "last_modified": "",
         "released": START, "random_delay": 0.0, "timeout": 0.0, "accept": (), "rule": "", "source": "page",
+        "basis": Basis(),
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import pytest
 from streams.definitions import LimitRule
 from streams.frontier.release import LONGEST_SHUT
 from streams.frontier.rows import State
+from streams.messages import Basis
 from tests.unit.frontier.rig import HOUR, START, Rig, answer, crawl, done, given, links, pages, rules, seed, seeds
 
 # START is 1970-01-12 13:46:40 UTC, a Monday
@@ -129,6 +130,56 @@ def test_a_shorter_delay_counts_within_a_second(changes) -> None:
     rig.change(**changes)
     rig.sleep(1000)
     assert rig.turn(wait=500)
+
+
+def test_a_shorter_delay_lets_out_a_whole_window_at_once() -> None:
+    rig = Rig(crawl(delay=5.0, parallelism=1))
+    assert len(given(rig, links(*pages(40)))) == 1
+    assert rig.turn(wait=300) == []
+    rig.change(delay=0.1)
+    assert len(given(rig)) >= 10
+
+
+def test_an_order_that_came_too_early_is_not_due_again_before_the_gap_has_passed() -> None:
+    """Nor is the row written: a rule may make the gap shorter, what a host asked for nobody may."""
+    rig = Rig(crawl(delay=60.0, parallelism=1))
+    (order,) = given(rig, links(*pages(3)))
+    assert given(rig, answer(order, "deferred", reason="delay", gap=50.0)) == []
+    assert rig.host("h.example").not_before == 0
+    rig.sleep(58_000)
+    assert rig.turn() == []
+    assert len(given(rig)) == 0
+    rig.change(delay=1.0)
+    assert given(rig), "the gap that was told of is shorter now, too"
+
+
+def test_what_a_host_asked_for_outlasts_a_shorter_delay() -> None:
+    rig = Rig(crawl(delay=60.0, parallelism=1))
+    (order,) = given(rig, links(*pages(3)))
+    assert given(rig, answer(order, "deferred", reason="host", retry_after=50.0)) == []
+    rig.change(delay=0.0)
+    assert given(rig) == []
+    assert rig.shard.wake_at() == START + 50_000
+
+
+def test_what_is_said_of_a_gap_by_rules_of_before_is_asked_again_soon() -> None:
+    rig = Rig(crawl(delay=60.0, parallelism=1))
+    (order,) = given(rig, links(*pages(3)))
+    rig.change(delay=0.5)
+    given(rig)
+    given(rig, answer(order, "deferred", reason="delay", gap=50.0))
+    assert order.url in [again.url for again in rig.turn(wait=1500)]
+
+
+def test_orders_say_what_their_limits_are_made_of() -> None:
+    strict = crawl("b", delay=5.0, adaptive_delay=True, version=3)
+    rig = Rig(crawl("a", delay=0.1, robots=True), strict)
+    given(rig, links("http://h.example/b", name="b"))
+    (robots,) = [*given(rig, links(*pages(3), name="a")), *rig.turn(wait=4001)]
+    assert (robots.kind, robots.delay, robots.basis) == ("robots", 5.0, Basis(others={"a": 1, "b": 3}))
+    given(rig, rules(robots, crawl_delay=7.0))
+    order = rig.next_orders()[0]
+    assert (order.kind, order.delay, order.basis) == ("page", 7.0, Basis(others={"b": 3}, crawl_delay=7.0))
 
 
 def test_a_longer_delay_counts_from_the_next_order() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.messages import FetchOutcome, WireRequest
-from streams.policy.audit import KEPT, HostReport, Sent, audit, requests_of
+from streams.policy.audit import KEPT, HostReport, Owed, Sent, audit, requests_of
 from streams.policy.politeness import Limits
 
 HOST = "a.test"
@@ -19,6 +19,10 @@ HOST = "a.test"
 def sent(start: int, end: int = 0, **facts: Any) -> Sent:
     defaults: dict[str, Any] = {"fetcher": "f", "url": f"http://a.test/{start}", "delay": 0.5, "parallelism": 2}
     return Sent(host=HOST, start=start, end=end or start + 10, **defaults | facts)
+
+
+def later(replaced: int, delay: float, parallelism: int = 2) -> dict[str, Any]:
+    return {"replaced": replaced, "later_delay": delay, "later_parallelism": parallelism}
 
 
 def report(*requests: Sent, clocks: float = 0.0) -> HostReport:
@@ -58,6 +62,19 @@ def report(*requests: Sent, clocks: float = 0.0) -> HostReport:
         ([sent(0, owed_delay=1.5)], {"rules": 1}),
         ([sent(0, owed_parallelism=1)], {"rules": 1}),
         ([sent(0, delay=0.0, parallelism=0, owed_delay=1.5)], {}),  # an older release told nothing
+        # another version of the definition came: it asks the next one for no more than the kindest since
+        ([sent(0, delay=2.0, **later(600, 0.5)), sent(500)], {"gap": 1}),
+        ([sent(0, delay=2.0, **later(500, 0.5)), sent(500)], {}),
+        ([sent(0, delay=2.0, **later(502, 0.5)), sent(500)], {}),  # within the rounding
+        ([sent(0, delay=2.0, **later(500, 1.0)), sent(500)], {"gap": 1}),
+        ([sent(0, delay=0.5, **later(100, 9.0)), sent(500)], {}),
+        ([sent(0, delay=2.0, **later(100, 0.1)), sent(400)], {"gap": 1}),  # the next one's own delay
+        ([sent(0, 900, parallelism=1, **later(100, 0.5, 2)), sent(500, 900)], {}),
+        ([sent(0, 900, parallelism=1, **later(100, 0.5, 1)), sent(500, 900)], {"parallelism": 1}),
+        ([sent(0, 400, hold=9.0, **later(100, 0.1, 9)), sent(3700)], {"hold": 1}),
+        ([sent(200, owed_delay=1.5, **later(200, 0.5))], {}),  # a second request of an order, by the rules of then
+        ([sent(200, owed_delay=1.5, **later(300, 0.5))], {"rules": 1}),
+        ([sent(200, owed_parallelism=1, **later(200, 0.5, 2))], {}),
     ],
 )  # fmt: skip
 def test_rules(requests: list[Sent], broken: dict[str, int]) -> None:
@@ -131,8 +148,9 @@ def test_retry_after_belongs_to_the_last_request_of_an_outcome(result: Any, stat
         crawl="c", fingerprint=bytes(16), url="http://a.test/", visit=1, attempt=0, result=result, retry_after=7.0,
         requests=(wire(0, 503), wire(9, status, fetcher="f", delay=1.5, parallelism=3)),
     )  # fmt: skip
-    found = list(requests_of(outcome, Limits(0.5, 4)))
+    found = list(requests_of(outcome, Owed(Limits(0.5, 4), 7, Limits(0.1, 5))))
     assert [request.hold for request in found] == holds
     last = found[1]
     assert (last.crawl, last.fetcher, last.start, last.end, last.status) == ("c", "f", 9, 14, status)
     assert (last.delay, last.parallelism, last.owed_delay, last.owed_parallelism) == (1.5, 3, 0.5, 4)
+    assert (last.replaced, last.later_delay, last.later_parallelism) == (7, 0.1, 5)

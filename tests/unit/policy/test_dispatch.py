@@ -97,6 +97,36 @@ def test_what_is_known_to_come_too_late_goes_back_at_once():
     assert bench.steps(0.0) == [Defer("a/1", "host", 60.0), Begin("b/1", 1), Defer("a/2", "host", 60.0)]
 
 
+def test_what_comes_too_late_by_the_delay_alone_says_so():
+    bench = Bench(Limits(60.0, 2))
+    bench.add("a/1")
+    (first,) = bench.steps()
+    assert isinstance(first, Begin)
+    bench.clock.end(first.ticket, 0.0)
+    bench.add("a/2")
+    assert bench.steps(0.0) == [Defer("a/2", "delay", 60.002)]
+
+
+def test_a_shorter_delay_does_not_wait_for_the_end_of_a_longer_one():
+    """The order that waits is planned anew, and the gap that has begun is the new one."""
+    bench = Bench(Limits(3.0, 1))
+    quick = Limits(0.6, 1)
+    for name in ("a/1", "a/2", "a/3"):
+        bench.dispatcher.add(Waiting(name, "a", bench.clock, 20.0, renew=lambda: quick))
+    (first,) = bench.steps()
+    assert isinstance(first, Begin)
+    bench.clock.sent(first.ticket, 0.0)
+    bench.clock.end(first.ticket, 0.0)
+    assert bench.begun(0.5) == []
+    assert bench.dispatcher.wake_at() == pytest.approx(3.002)
+    bench.limits = quick
+    bench.clock.review(0.5)
+    bench.dispatcher.look_at_all()
+    assert bench.begun(0.5) == []
+    assert bench.dispatcher.wake_at() == pytest.approx(0.602)
+    assert bench.begun(0.61) == ["a/2"]
+
+
 def test_what_waits_for_a_running_request_goes_back_at_its_deadline():
     bench = Bench(Limits(0.0, 1))
     bench.add("a/1")

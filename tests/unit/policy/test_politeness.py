@@ -237,7 +237,7 @@ def test_a_random_delay_alone_spaces_requests() -> None:
     clock = WireClock()
     limits = Limits(0.0, 4, random_delay=2.0, jitter=0.5)
     clock.sent(clock.start("h", limits, 10.0), 10.0)
-    assert clock.decide("h", limits, 10.1) == WaitUntil(10.0 + TRAVEL + 1.0)
+    assert clock.decide("h", limits, 10.1) == WaitUntil(10.0 + TRAVEL + 1.0, spaced=True)
     assert (limits.pace, Limits(1.0, 1, random_delay=1.0).pace) == (1.0, 1.5)
 
 
@@ -249,3 +249,128 @@ def test_a_host_with_a_long_delay_is_remembered_for_it() -> None:
     for number in range(2000):  # the others are pruned on the way
         clock.end(clock.start(f"h{number}", FREE, 1.5 * MEMORY + number / 1000), 1.5 * MEMORY + number / 1000)
     assert at(clock.decide("slow", FREE, 1.6 * MEMORY)) == pytest.approx(2 * MEMORY + 0.002)
+
+
+# --- rules that change while requests run and gaps last
+
+
+@dataclass
+class Rule:
+    """A rule that can be changed; `limits` are those of now."""
+
+    limits: Limits
+
+    def __call__(self) -> Limits:
+        return self.limits
+
+
+def sent_under(clock: WireClock, rule: Rule, now: float = 10.0) -> int:
+    ticket = clock.start("a", rule.limits, now, rule)
+    clock.sent(ticket, now)
+    return ticket
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["running", "over"])
+@pytest.mark.parametrize(("delay", "until"), [(0.5, 10.502), (0.0, NEVER), (90.0, 100.002)])
+def test_the_gap_that_has_begun_goes_by_the_newest_rule(over: bool, delay: float, until: float) -> None:
+    clock, rule = WireClock(), Rule(Limits(60.0, 2))
+    ticket = sent_under(clock, rule)
+    if over:
+        clock.end(ticket, 10.0)
+    rule.limits = Limits(delay, 2)
+    clock.review(10.1)
+    decision = clock.decide("a", FREE, 10.2)
+    assert at(decision) == pytest.approx(until, abs=TRAVEL + 0.001) if until > 0 else decision == START
+
+
+def test_a_request_without_a_rule_keeps_its_limits() -> None:
+    clock = WireClock()
+    clock.end(clock.start("a", Limits(60.0, 1), 10.0), 10.0)
+    clock.review(10.1)
+    assert at(clock.decide("a", FREE, 10.2)) == pytest.approx(70.002)
+
+
+def test_a_gap_that_has_passed_is_over() -> None:
+    clock, rule = WireClock(), Rule(HALF)
+    clock.end(sent_under(clock, rule), 10.0)
+    rule.limits = Limits(60.0, 2)
+    clock.review(11.0)
+    assert clock.decide("a", FREE, 11.0) == START
+
+
+def test_what_a_host_asked_for_is_not_shortened_by_a_rule() -> None:
+    clock, rule = WireClock(), Rule(Limits(60.0, 2))
+    clock.end(sent_under(clock, rule), 10.0)
+    clock.hold("a", 40.0)
+    rule.limits = Limits(0.1, 2)
+    clock.review(10.1)
+    assert clock.decide("a", rule.limits, 11.0) == WaitUntil(40.0)
+
+
+@pytest.mark.parametrize(("before", "after", "may"), [(1, 2, True), (2, 1, False), (1, 1, False)])
+def test_requests_that_run_count_by_the_newest_parallelism(before: int, after: int, may: bool) -> None:
+    clock, rule = WireClock(), Rule(Limits(0.0, before))
+    ticket = sent_under(clock, rule)
+    rule.limits = Limits(0.0, after)
+    clock.review(10.1)
+    assert (clock.decide("a", FREE, 10.2) == START) is may
+    clock.end(ticket, 10.3)
+    assert clock.decide("a", Limits(0.0, 1), 10.3) == START
+
+
+def test_a_request_that_connects_is_waited_for_by_the_newest_rule() -> None:
+    clock, rule = WireClock(), Rule(HALF)
+    ticket = clock.start("a", rule.limits, 10.0, rule)
+    rule.limits = FREE
+    clock.review(10.1)
+    assert clock.decide("a", FREE, 10.2) == START
+    rule.limits = HALF
+    clock.review(10.2)
+    assert clock.decide("a", FREE, 10.9) == WAIT_FOR_RUNNING
+    clock.sent(ticket, 11.0)
+    clock.end(ticket, 11.1)
+    assert at(clock.decide("a", FREE, 11.2)) == pytest.approx(11.552)
+
+
+def test_only_the_gap_after_a_request_can_become_shorter() -> None:
+    clock = WireClock(taken=9.0, quarantine=4.0)
+    assert clock.decide("a", HALF, 10.0) == WaitUntil(13.0)
+    clock.end(clock.start("a", Limits(60.0, 1), 10.0), 10.0)
+    assert clock.decide("a", HALF, 10.1) == WaitUntil(10.0 + 60.002, spaced=True)
+    clock.hold("a", 99.0)
+    assert clock.decide("a", HALF, 10.1) == WaitUntil(99.0)
+
+
+@given(actions, limits, limits)
+def test_gap_and_parallelism_hold_by_the_newest_rule_under_any_interleaving(steps, first, other) -> None:
+    """One rule for all requests, that `wait` exchanges for the other one now and then."""
+    site, rule = Site(WireClock()), Rule(first)
+    since = 0.0  # when the rule of now began to hold
+    for action, _, pause, pick in steps:
+        match action:
+            case "try" if isinstance(site.clock.decide("a", rule.limits, site.now), Start):
+                ticket = site.clock.start("a", rule.limits, site.now, rule)
+                site.running[ticket] = rule.limits
+                site.unsent.add(ticket)
+                assert len(site.running) <= rule.limits.parallelism
+            case "sent" if site.unsent:
+                ticket = sorted(site.unsent)[pick % len(site.unsent)]
+                site.unsent.discard(ticket)
+                site.clock.sent(ticket, site.now)
+                site.starts.append((site.now, rule.limits))
+            case "end" if site.running:
+                ticket = sorted(site.running)[pick % len(site.running)]
+                site.unsent.discard(ticket)
+                del site.running[ticket]
+                site.clock.end(ticket, site.now)
+            case "wait" if pick == 0:
+                rule.limits = other if rule.limits == first else first
+                site.clock.review(site.now)
+                since = site.now
+            case "wait":
+                site.now += pause
+            case _:
+                pass
+    for (before, _), (after, under) in pairwise(site.starts):
+        if before >= since:
+            assert after - before >= under.delay
