@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
 
+from streams.topics import BROADCAST_GROUP
+
 if TYPE_CHECKING:
     from aiokafka import ConsumerRecord
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 Report = Callable[["Topic", "ConsumerRecord", str], Awaitable[None]]
 """Writes one record of a topic, with the reason, to `failures` and returns when it is there."""
 
-GROUP = "frontier.broadcast"
 LOOK_EVERY = 1.0
 
 
@@ -44,7 +45,7 @@ class Reporting:
             topic, record, reason = await self._broadcast.unreadable.get()
             while 0 not in self._owned():  # noqa: ASYNC110 - rare; another one reports it, but may die before it does
                 await asyncio.sleep(LOOK_EVERY)
-            committed = await self._admin.committed(GROUP, topic.name)
+            committed = await self._admin.committed(BROADCAST_GROUP, topic.name)
             if committed.get(0, 0) <= record.offset:
                 await self._report(topic, record, reason)
-                await self._writer.commit(GROUP, {topic.name: {0: record.offset + 1}})
+                await self._writer.commit(BROADCAST_GROUP, {topic.name: {0: record.offset + 1}})

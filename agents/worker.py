@@ -20,7 +20,7 @@ from agents.ending import Ending
 from agents.frontier import FrontierStage
 from agents.intake import IntakeStage
 from agents.io.admin import Admin
-from agents.io.endpoints import Why, endpoints, skew_check
+from agents.io.endpoints import Why, advertised, endpoints, skew_check
 from agents.io.logs import limit_libraries
 from agents.io.seeds import Writer
 from agents.reporting import Reporting
@@ -101,7 +101,9 @@ class Worker:
 
     async def _frontier(self) -> StageRunner:
         broadcast = await self._known()
-        frontier = FrontierStage(self.settings.frontier, broadcast, self.clock, lambda: self.url)
+        frontier = FrontierStage(
+            self.settings.frontier, broadcast, self.clock, lambda: advertised(self.url, self.settings.worker.advertise)
+        )
         self.why = frontier.why
         intake = IntakeStage(broadcast, self.settings.frontier.politeness)
         runner = self._runner(Together("frontier", (intake, frontier)), Table=RowTable, TableManager=RowTables)

@@ -120,6 +120,7 @@ class Worker(Group):
     cache: Path = Field(default_factory=cache_home, description="folder for downloaded broker artefacts")
     name: str = Field("", description="static group membership (pod name); empty: dynamic")
     host: str = Field("127.0.0.1", description="address /metrics, /healthz and /readyz listen on")
+    advertise: str = Field("", description="host or host:port under which others reach these; empty: as it listens")
     port: Port = Field(0, description="port of /metrics, /healthz and /readyz; 0: a free one")
     grace: Seconds = Field(25.0, description="from SIGTERM until what is left is given up")
     stuck_after: Seconds = Field(120.0, description="lag without progress for so long ends the worker")

@@ -76,6 +76,16 @@ DEPLOYMENT = Topic("deployment", "fixed", "what is pinned with the topics", "top
 
 ALL = (URLS, INBOX, FETCHES, PAGES, RECORDS, FAILURES, CRAWLS, PROGRESS, CHANGELOG, DEPLOYMENT)
 
+BROADCAST_GROUP = "frontier.broadcast"
+"""Has no members: commits what was reported of records of `crawls` and `progress` that cannot be read."""
+EXPORTER_GROUPS = "exporter."
+"""Begins the group of the exporter of one crawl that `fyke crawl` runs."""
+GROUPS = {
+    "frontier": (URLS, INBOX), "fetcher": (FETCHES,), "parser": (PAGES,), "exporter": (RECORDS, FAILURES),
+    BROADCAST_GROUP: (CRAWLS, PROGRESS), EXPORTER_GROUPS + "*": (RECORDS, FAILURES),
+}  # fmt: skip
+"""Every consumer group, without the deployment's prefix, and the topics of which it commits offsets."""
+
 
 def shard_of(key: str, shards: int) -> int:
     """The partition of a politeness key (topics `inbox`, `fetches` and the changelog): CRC-32 modulo their count.

@@ -104,16 +104,18 @@ def check(state: Path | None, kafka: str | None) -> None:
 @topics.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan(as_json: bool) -> None:
-    """List every topic with its partitions and settings, without asking a broker."""
-    from agents.io.provision import plan_topics
+    """List every topic with its partitions and settings, and every consumer group, without asking a broker."""
+    from agents.io.provision import plan_groups, plan_topics
 
-    plans = plan_topics(settings_of())
+    plans, groups = plan_topics(settings_of()), plan_groups(settings_of())
     if as_json:
-        click.echo(json.dumps([asdict(topic) for topic in plans], indent=2))
+        click.echo(json.dumps({"topics": [asdict(topic) for topic in plans], "groups": groups}, indent=2))
         return
     for topic in plans:
         configs = " ".join(f"{key}={value}" for key, value in sorted(topic.configs.items()))
         click.echo(f"{topic.name}  partitions={topic.partitions} replication={topic.replication} {configs}")
+    for group, read in groups.items():
+        click.echo(f"group {group}  reads {' '.join(read)}")
 
 
 @click.command()

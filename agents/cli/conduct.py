@@ -36,7 +36,7 @@ from streams import messages
 from streams.definitions import CrawlDefinition
 from streams.errors import EnvironmentFault, UsageError
 from streams.settings import Settings
-from streams.topics import FAILURES, RECORDS, URLS
+from streams.topics import EXPORTER_GROUPS, FAILURES, RECORDS, URLS
 
 T = TypeVar("T")
 
@@ -343,7 +343,7 @@ class _Kafka:
 
 def exporter_group(crawl: str) -> str:
     """The consumer group of the exporter of one crawl, without the prefix."""
-    return f"exporter.{crawl}"
+    return EXPORTER_GROUPS + crawl
 
 
 def _pass_on(done: asyncio.Future[EnvironmentFault], failed: asyncio.Future[EnvironmentFault]) -> None:

@@ -88,6 +88,19 @@ async def endpoints(
         await runner.cleanup()
 
 
+def advertised(url: str, name: str) -> str:
+    """The URL under which others reach the endpoints at `url`: `name` is the host, or host:port, that they know.
+
+    An IPv6 address with a port stands in brackets. `name` empty: they reach it as it listens.
+    """
+    if not name:
+        return url
+    if name.count(":") > 1 and not name.startswith("["):
+        name = f"[{name}]"
+    has_port = name.rpartition(":")[2].isdigit() and not name.endswith("]")
+    return f"http://{name}" if has_port else f"http://{name}:{url.rpartition(':')[2]}"
+
+
 async def ask_why(worker: str, crawl: str, url: str, epoch: int) -> bytes | None:
     """What the worker at `worker` (its URL) says of a URL, as JSON; None: it is gone, or no longer the owner."""
     asked = {"crawl": crawl, "url": url, "epoch": str(epoch)}

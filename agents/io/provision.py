@@ -24,6 +24,12 @@ def plan_topics(settings: Settings) -> list[TopicPlan]:
     return [_plan(topic, settings) for topic in topics.ALL]
 
 
+def plan_groups(settings: Settings) -> dict[str, list[str]]:
+    """Every consumer group and the topics it commits offsets of, by their full names; `*`: of any crawl."""
+    prefix = settings.kafka.prefix
+    return {prefix + group: [prefix + topic.name for topic in read] for group, read in topics.GROUPS.items()}
+
+
 def _plan(topic: topics.Topic, settings: Settings) -> TopicPlan:
     kafka = settings.kafka
     configs = topic.configs(kafka.max_message)

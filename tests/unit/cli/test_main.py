@@ -102,9 +102,12 @@ def test_every_public_message_has_a_schema():
 
 def test_topics_plan_needs_no_broker(monkeypatch):
     monkeypatch.setenv("FYKE_KAFKA_PREFIX", "p.")
-    plans = json.loads(run("topics", "plan", "--json").output)
-    assert {"p.urls", "p.inbox", "p.crawls"} <= {plan["name"] for plan in plans}
-    assert "p.urls  partitions=4" in run("topics", "plan").output
+    plan = json.loads(run("topics", "plan", "--json").output)
+    assert {"p.urls", "p.inbox", "p.crawls"} <= {topic["name"] for topic in plan["topics"]}
+    assert plan["groups"]["p.frontier.broadcast"] == ["p.crawls", "p.progress"]
+    text = run("topics", "plan").output
+    assert "p.urls  partitions=4" in text
+    assert "group p.exporter.*  reads p.records p.failures\n" in text
 
 
 def test_broker_status_and_stop_without_a_broker():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import aiohttp
 import pytest
 
-from agents.io.endpoints import ask_why, endpoints, skew_check
+from agents.io.endpoints import advertised, ask_why, endpoints, skew_check
 from streams.errors import EnvironmentFault, MessageError
 from streams.metrics import Metrics
 
@@ -78,3 +78,19 @@ async def test_who_listens_everywhere_names_an_address_that_others_reach() -> No
     async with endpoints("0.0.0.0", 0, metrics=bytes, live=(), ready=()) as url:
         assert "0.0.0.0" not in url
         assert (await get(f"{url}/healthz"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("", "http://0.0.0.0:9090"),
+        ("10.1.2.3", "http://10.1.2.3:9090"),
+        ("10.1.2.3:80", "http://10.1.2.3:80"),
+        ("fyke-frontier-0.fyke", "http://fyke-frontier-0.fyke:9090"),
+        ("2001:db8::9", "http://[2001:db8::9]:9090"),
+        ("[2001:db8::9]", "http://[2001:db8::9]:9090"),
+        ("[2001:db8::9]:80", "http://[2001:db8::9]:80"),
+    ],
+)
+def test_where_others_reach_a_worker(name: str, expected: str) -> None:
+    assert advertised("http://0.0.0.0:9090", name) == expected

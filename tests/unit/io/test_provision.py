@@ -1,6 +1,17 @@
 from __future__ import annotations
 
-from agents.io.provision import TopicPlan, plan_topics
+import ast
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import agents
+from agents.cli.conduct import exporter_group
+from agents.exporter import ExporterStage
+from agents.fetcher import FetcherStage
+from agents.frontier import FrontierStage
+from agents.intake import IntakeStage
+from agents.io.provision import TopicPlan, plan_groups, plan_topics
+from agents.parser import ParserStage
 from streams import topics
 from streams.settings import Broker, Kafka, Settings
 
@@ -40,3 +51,27 @@ def test_only_pages_of_the_embedded_broker_are_kept_by_size() -> None:
 def test_seeds_and_inbox_have_no_time_limit() -> None:
     plans = _plans()
     assert plans["fyke.urls"].configs["retention.ms"] == plans["fyke.inbox"].configs["retention.ms"] == "-1"
+
+
+def test_the_groups_of_all_stages_are_planned_with_the_topics_they_read() -> None:
+    groups = plan_groups(Settings(kafka=Kafka(prefix="here.")))
+    for name, stage in (("fetcher", FetcherStage), ("parser", ParserStage), ("exporter", ExporterStage)):
+        assert groups["here." + name] == ["here." + topic.name for topic in stage.topics]
+    together = {"here." + topic.name for stage in (IntakeStage, FrontierStage) for topic in stage.topics}
+    assert set(groups["here." + FrontierStage.name]) == together
+    assert groups["here." + exporter_group("*")] == groups["here.exporter"]
+
+
+def test_every_group_that_the_code_names_is_planned() -> None:
+    """Whoever commits or asks for the offsets of a group names it: by its text, or by a name for it in the plan."""
+    named: dict[str, str] = {}
+    for file in Path(agents.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            called = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+            if isinstance(node, ast.Call) and called in {"commit", "committed", "lag"} and node.args:
+                named[ast.unparse(node.args[0])] = file.name
+    texts = {ast.literal_eval(group) for group in named if group.startswith("'")}
+    assert texts, "the search has found what it looks for"
+    assert {group for group in texts if not any(fnmatchcase(group, known) for known in topics.GROUPS)} == set()
+    assert {"BROADCAST_GROUP"} <= named.keys()
+    assert {name for name in named if name.isupper()} <= {"BROADCAST_GROUP"}
