@@ -73,7 +73,7 @@ class Guests:
             queue.started(hop.crawl, turn.now, queue.limits.pace)
             values = self._gates.rules.of(crawl).for_url(hop.url)
             self._released.add(key, out)
-            pace = (queue.limits, self._gates.in_force.basis(queue.visitors, queue.asks))
+            pace = self._gates.in_force.for_any_url(queue.host, queue.visitors, queue.asks)
             order = robots_order(hop.url, key, out, pace, values, shard=self._shard, epoch=self._epoch,
                                  now=turn.now)  # fmt: skip
             turn.orders.append(order)

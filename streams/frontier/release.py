@@ -374,7 +374,7 @@ class Release:
     def _send_robots(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, out: Out, url: str) -> None:
         key, shard = robots_key(out.origin), self._config.shard
         values = self._gates.rules.of(crawl).for_url(url)
-        pace = (queue.limits, self._gates.in_force.basis(queue.visitors, queue.asks))
+        pace = self._gates.in_force.for_any_url(queue.host, queue.visitors, queue.asks)
         order = robots_order(url, key, out, pace, values, shard=shard, epoch=self._epoch, now=turn.now)
         turn.orders.append(order)
         self.released.add(key, out)

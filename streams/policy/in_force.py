@@ -70,6 +70,10 @@ class InForce:
         delay = asks.delay(robots=robots, adaptive=any(map(self._adaptive, crawl_ids)))
         return slowed(strictest(each.limits for each in found), delay)
 
+    def for_any_url(self, host: str, crawl_ids: Collection[str], asks: HostAsks) -> tuple[Limits, Basis]:
+        """Limits for what is asked on behalf of all crawls on a host, such as its robots.txt, and their basis."""
+        return self.on_host(host, crawl_ids, asks), self.basis(crawl_ids, asks)
+
     def for_url(
         self, crawl: CrawlDefinition, values: Effective, host: str, others: Collection[str], asks: HostAsks
     ) -> Limits:

@@ -182,7 +182,7 @@ class FetcherWorker(Stage):
         for holding in self._holdings.all():
             holding.clock.review(self.engine.time)
         self._dispatcher.look_at_all()
-        self._look = True
+        self._look = self._look or len(self._dispatcher) > 0
 
     # ---- the wire
 

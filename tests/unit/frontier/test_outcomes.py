@@ -10,6 +10,7 @@ from streams import messages as m
 from streams.definitions import Keys
 from streams.frontier.outcomes import jitter
 from streams.frontier.rows import State
+from streams.policy.retry import SPREAD
 from tests.unit.frontier.rig import START, Rig, answer, crawl, failed, given, key, links, parsed, seed, seeds
 
 URL = "http://h.example/page"
@@ -70,7 +71,7 @@ def test_a_failure_is_tried_again_when_its_time_has_come() -> None:
     rig.turn(failed(order, "timeout", reason="slow", evidence={"phase": "connect"}))
     row = rig.row(URL)
     assert (row.state, row.attempt, row.outcome) == (State.WAITING, 1, "timeout")
-    assert row.due == START + round(1000 * (0.5 + jitter(key(URL), 0) / 2))
+    assert row.due == START + round(1000 * (0.5 + SPREAD * jitter(key(URL), 0)))
     (failure,) = rig.failures
     assert failure == m.Failure(
         url=URL, crawl="c", visit=1, attempt=0, failure="timeout", reason="slow", evidence={"phase": "connect"},
