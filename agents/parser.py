@@ -20,7 +20,7 @@ from agents.packs import Packer, Turn
 from streams import codecs
 from streams.definitions import CrawlDefinition
 from streams.errors import MessageError, NewerSchemaError
-from streams.messages import LINKS_IN_RECORD, Outcomes, PageHeaders, ParseOutcome, Record
+from streams.messages import Outcomes, PageHeaders, ParseOutcome, Record
 from streams.page.parse import Limits, ParsedPage, parse_page
 from streams.policy.forgetting import is_forgotten
 from streams.policy.urls import Joiner, politeness_key
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from agents.delivery import Batch, Delivery, Slot
     from agents.delivery.stage import Shard
     from streams.settings import Settings
+
+LINKS_IN_RECORD = 1000
+"""Links that a record lists at most."""
 
 PARSE: Final = "agents.parser:parse"
 _BREATH: Final = 0.1  # seconds of parsing after which heartbeats and timers get their turn

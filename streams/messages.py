@@ -17,7 +17,6 @@ SCHEMA = 1
 NEWEST = 1
 """The newest one it reads: a new format is read one release before it is written."""
 
-LINKS_IN_RECORD = 1000
 PACK_BYTES = 512 * 1024
 PACK_ITEMS = 2000
 DEFAULT_CRAWL = "default"

@@ -10,10 +10,10 @@ import pytest
 from agents import parser
 from agents.delivery import Batch
 from agents.io.isolation import Mark
-from agents.parser import ParserStage
+from agents.parser import LINKS_IN_RECORD, ParserStage
 from streams import codecs
 from streams.definitions import CrawlDefinition, Scope
-from streams.messages import LINKS_IN_RECORD, SCHEMA, PageHeaders, ParseOutcome, Record  # fmt: skip
+from streams.messages import SCHEMA, PageHeaders, ParseOutcome, Record  # fmt: skip
 from streams.page.parse import Limits
 from streams.topics import PAGES
 from tests.agents import poison
