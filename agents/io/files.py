@@ -203,7 +203,8 @@ def _open_store(path: Path, sync: bool) -> Rdict:
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(2)
     try:
-        store = Rdict(str(path), options)
+        # As the family's options, too: an index that exists would otherwise be opened with those of its last time.
+        store = Rdict(str(path), options, {"default": options})
     except Exception as error:  # noqa: BLE001 - a bare Exception is all that rocksdict raises
         raise EnvironmentFault(
             f"the export's index {path} cannot be opened: {error}",

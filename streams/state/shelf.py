@@ -139,10 +139,12 @@ class Shelf:
         """Open or create; raises `DamagedError` if what is there is damaged."""
         for _ in range(_LOCK_TRIES):
             length = Manifest(path).length()  # before: opening begins another one
+            options = self._options()
             try:
-                return _checked(
-                    Store.opened(Rdict(str(path), self._options()), path, self._indexer, self._clock), length
-                )
+                # Named as the family's options, too: else a store that exists is opened with those it was last opened
+                # with, and with a cache of its own, which is not among what a store remembers.
+                db = Rdict(str(path), options, {"default": options})
+                return _checked(Store.opened(db, path, self._indexer, self._clock), length)
             except FykeError:
                 raise
             except Exception as error:  # rocksdict has one exception, and says more only in its text

@@ -131,6 +131,16 @@ async def test_only_the_last_store_set_aside_is_kept(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows-3.db", "rows-3.db.aside"]
 
 
+async def test_a_store_that_exists_is_opened_with_the_settings_of_today(tmp_path):
+    await fill(tmp_path)
+    one = shelf(tmp_path)
+    store = await one.open("cluster", "topic", 3)
+    assert store._db.property_int_value("rocksdb.block-cache-capacity") == one._settings.cache
+    assert store.get(b"a") == b"w\x00"
+    assert one._cache.get_usage() > 0
+    store.close()
+
+
 async def test_all_partitions_share_one_cache(tmp_path):
     one = shelf(tmp_path)
     first, second = await one.open("cluster", "topic", 0), await one.open("cluster", "topic", 1)
