@@ -44,7 +44,7 @@ server's log and by `fyke audit`, one end and nothing after it, no committed off
 Kafka's own `__consumer_offsets`), nothing left unread.
 
     make faults                          all lines in their long form; a run that was cut goes on
-    make faults SHORT=1                  the short form, which is part of `make test`
+    make faults SHORT=1                  the short form; three of its lines are part of `make test`
     make faults LINE=zombies SEED=17     one line again, with the seed that a run printed
     make faults ARGS=--fresh             also what has a result for these sources
 
