@@ -1,7 +1,8 @@
 """The short form of the fault table, a test for each line: see `tests.faults.run` and docs/reliability.md.
 
-All lines take about 25 minutes, so every run has those that found most so far; `FYKE_TEST_FAULTS=all` has all of them,
-as has `make faults SHORT=1`. `FYKE_TEST_SEED` repeats a run; without it every run has another one, which a failure names.
+All lines take about 25 minutes, so every run has those that found most so far; `FYKE_TEST_FAULTS=all` has all of
+them, as has `make faults SHORT=1`. `FYKE_TEST_SEED` repeats a run; without it every run has another one, which a
+failure names.
 """
 
 from __future__ import annotations
