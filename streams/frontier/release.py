@@ -38,6 +38,7 @@ from streams.messages import CrawlCounts, FetchOutcome, RobotsHop
 from streams.policy.in_force import HostAsks
 from streams.policy.limits import Effective
 from streams.policy.urls import PolitenessMode
+from streams.policy.urls import origin as origin_of
 
 STEPS = 4000
 """Most URLs looked at in one turn, so that long runs of excluded URLs leave room for messages."""
@@ -85,6 +86,12 @@ class Release:
         self._guests = Guests(config.shard, epoch, crawls, self._gates, self.queues, self.released)
 
     # --- what a shard tells
+
+    def begin(self, now: int) -> None:
+        """A turn begins: before its messages are taken in, whose times are counted from the clock as it is now."""
+        if now < self._now - LOOK_AGAIN:
+            self._clock_went_back(now)
+        self._now = now
 
     def wait(self, turn: Turn) -> None:
         """Queue the rows this turn leaves waiting; their entries will be in the index when the next one begins."""
@@ -188,9 +195,6 @@ class Release:
 
     def run(self, turn: Turn, elsewhere: Mapping[str, CrawlCounts]) -> None:
         """Release what may run now into `turn.orders`; exclusions and the like become rows."""
-        if turn.now < self._now - LOOK_AGAIN:
-            self._clock_went_back(turn.now)
-        self._now = turn.now
         self.released.measure(turn.now)
         self.released.unparsed = turn.tallies.unparsed
         self._gates.look(turn.now, elsewhere)
@@ -331,7 +335,7 @@ class Release:
         crawl = self._crawls[row.crawl]
         verdict = self._robots.ask(queue.row, row.url, turn.now)
         if wants(crawl):
-            self._tell_sitemaps(turn, queue, crawl)
+            self._tell_sitemaps(turn, queue, crawl, origin_of(row.url))
         if verdict.order:
             self.queues.lane(queue, row.crawl, revisit=row.kept).push(key)
             probe = self._robots.probe(queue.row, verdict.order)
@@ -351,9 +355,9 @@ class Release:
             turn.put(key, excluded(row, "robots", turn.now))
         return 0
 
-    def _tell_sitemaps(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition) -> None:
-        """Sitemaps of the host that the crawl does not know of. While it has a URL here it cannot end meanwhile."""
-        found, told = named(queue.row, crawl)
+    def _tell_sitemaps(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, origin: str) -> None:
+        """Sitemaps of an origin that the crawl does not know of. While it has a URL here it cannot end meanwhile."""
+        found, told = named(queue.row, crawl, origin)
         if found:
             turn.candidates += found
             self.queues.keep(turn, queue, sitemaps=told)

@@ -66,6 +66,7 @@ class Shard:
         """
         self._now = now
         turn = Turn(self._store, self.tallies, now, budgeted(self._crawls.values()))
+        self._release.begin(now)
         turn.load(item.fingerprint for _, message in inbox for item in _items(message))
         for offset, message in inbox:
             self._apply(turn, offset, message)

@@ -23,18 +23,17 @@ def wants(crawl: CrawlDefinition) -> bool:
     return crawl.sitemaps and crawl.depth != 0
 
 
-def named(row: HostRow, crawl: CrawlDefinition) -> tuple[list[Candidate], dict[str, int]]:
-    """The sitemaps of a host that this crawl was not told of yet, and what the host row then remembers of that."""
-    found: list[Candidate] = []
-    told = row.sitemaps
-    for origin, rules in row.robots.items():
-        if not rules.sitemaps:
-            continue
-        key = f"{crawl.id}\0{origin}"
-        if told.get(key) != rules.fetched:
-            told = {**told, key: rules.fetched}
-            found += (_candidate(url, origin, crawl) for url in rules.sitemaps[:NAMED])
-    return found, told
+def named(row: HostRow, crawl: CrawlDefinition, origin: str) -> tuple[list[Candidate], dict[str, int]]:
+    """The sitemaps of an origin that this crawl was not told of yet, and what the host row then remembers of that.
+
+    Only of origins that the crawl has URLs of: others of the host, or of its domain, may be none of its business.
+    """
+    rules, told = row.robots.get(origin), row.sitemaps
+    key = f"{crawl.id}\0{origin}"
+    if rules is None or not rules.sitemaps or told.get(key) == rules.fetched:
+        return [], told
+    found = [_candidate(url, origin, crawl) for url in rules.sitemaps[:NAMED]]
+    return found, {**told, key: rules.fetched}
 
 
 def _candidate(url: str, origin: str, crawl: CrawlDefinition) -> Candidate:

@@ -322,6 +322,15 @@ def test_a_clock_that_is_set_back_blocks_nothing() -> None:
     assert given(rig) == []
 
 
+def test_what_a_host_asks_for_as_the_clock_is_set_back_counts_from_the_new_time() -> None:
+    """hold-after-jump: the turn that notices the jump is the one that is told to wait."""
+    rig = Rig(crawl(attempts=9))
+    (order,) = given(rig, links(*pages(1)))
+    rig.turn(failed(order, status=503, retry_after=600.0), wait=-HOUR)
+    assert rig.hosts["h.example"].row.not_before == rig.now + 600_000
+    assert given(rig) == []
+
+
 def test_orders_that_are_out_keep_their_age_over_a_clock_that_is_set_back() -> None:
     rig = Rig(crawl(), answer_timeout=60.0)
     given(rig, links(*pages(1)))

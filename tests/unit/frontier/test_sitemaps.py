@@ -55,6 +55,12 @@ def test_each_crawl_is_told_also_where_the_rules_are_known_already() -> None:
     assert named(rig) == [("c", url) for url in MAPS] + [("d", url) for url in MAPS]
 
 
+def test_of_origins_that_share_a_host_each_crawl_is_told_only_of_its_own() -> None:
+    rig = told(*MAPS, rig=Rig(crawl(robots=True), crawl("d", robots=True)))
+    told("https://h.example/c.xml", rig=rig, url="https://h.example/", name="d")
+    assert named(rig) == [*(("c", url) for url in MAPS), ("d", "https://h.example/c.xml")]
+
+
 def test_they_are_told_again_when_the_file_was_fetched_again() -> None:
     """Those that are known already are duplicates."""
     rig = told(*MAPS)
