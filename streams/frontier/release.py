@@ -31,14 +31,13 @@ from streams.frontier.reopening import Reopening
 from streams.frontier.revisits import Revisits
 from streams.frontier.robots import HOPS, RobotsGate
 from streams.frontier.rows import State, UrlRow
-from streams.frontier.sitemaps import named, wants
+from streams.frontier.sitemaps import tell
 from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
 from streams.messages import CrawlCounts, FetchOutcome, RobotsHop
 from streams.policy.in_force import HostAsks
 from streams.policy.limits import Effective
 from streams.policy.urls import PolitenessMode
-from streams.policy.urls import origin as origin_of
 
 STEPS = 4000
 """Most URLs looked at in one turn, so that long runs of excluded URLs leave room for messages."""
@@ -334,8 +333,7 @@ class Release:
     def _offer_by_robots(self, turn: Turn, queue: HostQueue, key: bytes, row: UrlRow, values: Effective) -> int:
         crawl = self._crawls[row.crawl]
         verdict = self._robots.ask(queue.row, row.url, turn.now)
-        if wants(crawl):
-            self._tell_sitemaps(turn, queue, crawl, origin_of(row.url))
+        tell(turn, self.queues, queue, crawl, row.url)
         if verdict.order:
             self.queues.lane(queue, row.crawl, revisit=row.kept).push(key)
             probe = self._robots.probe(queue.row, verdict.order)
@@ -354,13 +352,6 @@ class Release:
         else:
             turn.put(key, excluded(row, "robots", turn.now))
         return 0
-
-    def _tell_sitemaps(self, turn: Turn, queue: HostQueue, crawl: CrawlDefinition, origin: str) -> None:
-        """Sitemaps of an origin that the crawl does not know of. While it has a URL here it cannot end meanwhile."""
-        found, told = named(queue.row, crawl, origin)
-        if found:
-            turn.candidates += found
-            self.queues.keep(turn, queue, sitemaps=told)
 
     def _send(self, turn: Turn, queue: HostQueue, key: bytes, row: UrlRow, values: Effective, robots: str) -> None:
         crawl = self._crawls[row.crawl]

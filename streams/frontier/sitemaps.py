@@ -9,35 +9,36 @@ they list belong to the crawl is decided by its scope as for all links.
 from __future__ import annotations
 
 from streams.definitions import CrawlDefinition
-from streams.frontier.rows import HostRow
+from streams.frontier.hosts import HostQueue
+from streams.frontier.queues import HostQueues
+from streams.frontier.turn import Turn
 from streams.messages import Candidate
 from streams.policy.keys import canonical_by
-from streams.policy.urls import fingerprint
+from streams.policy.urls import fingerprint, origin
 
 NAMED = 100
 """Sitemaps of one robots.txt that are read: a large site has an index."""
 
 
-def wants(crawl: CrawlDefinition) -> bool:
-    """Whether a crawl reads sitemaps: what they list is one link away from a seed."""
-    return crawl.sitemaps and crawl.depth != 0
+def tell(turn: Turn, queues: HostQueues, queue: HostQueue, crawl: CrawlDefinition, url: str) -> None:
+    """Make candidates of the sitemaps of a waiting URL's origin that its crawl was not told of yet.
 
-
-def named(row: HostRow, crawl: CrawlDefinition, origin: str) -> tuple[list[Candidate], dict[str, int]]:
-    """The sitemaps of an origin that this crawl was not told of yet, and what the host row then remembers of that.
-
-    Only of origins that the crawl has URLs of: others of the host, or of its domain, may be none of its business.
+    Only of origins that the crawl has URLs of: others of the host, or of its domain, may be none of its business. While
+    that URL waits the crawl cannot end meanwhile. What sitemaps list is one link away from a seed.
     """
-    rules, told = row.robots.get(origin), row.sitemaps
-    key = f"{crawl.id}\0{origin}"
+    if not crawl.sitemaps or crawl.depth == 0:
+        return
+    site = origin(url)
+    rules, told = queue.row.robots.get(site), queue.row.sitemaps
+    key = f"{crawl.id}\0{site}"
     if rules is None or not rules.sitemaps or told.get(key) == rules.fetched:
-        return [], told
-    found = [_candidate(url, origin, crawl) for url in rules.sitemaps[:NAMED]]
-    return found, {**told, key: rules.fetched}
+        return
+    turn.candidates += [_candidate(each, site, crawl) for each in rules.sitemaps[:NAMED]]
+    queues.keep(turn, queue, sitemaps={**told, key: rules.fetched})
 
 
-def _candidate(url: str, origin: str, crawl: CrawlDefinition) -> Candidate:
+def _candidate(url: str, site: str, crawl: CrawlDefinition) -> Candidate:
     return Candidate(
         url=url, fingerprint=fingerprint(crawl.id, canonical_by(crawl.keys)(url)), crawl=crawl.id,
-        parent=f"{origin}/robots.txt", source="sitemap",
+        parent=f"{site}/robots.txt", source="sitemap",
     )  # fmt: skip
