@@ -58,6 +58,15 @@ class Admission:
         if origins != row.origins or met is not row:
             turn.put(item.fingerprint, replace(met, origins=origins))
 
+    def too_late(self, turn: Turn, item: Candidate, crawl: CrawlDefinition, seq: int) -> None:
+        """A seed that arrives when its crawl has ended: a new URL gets a row that says so, and nothing else.
+
+        One may come between the last look for the end and its announcement; it was accepted all the same.
+        """
+        if item.origin is not None and turn.url(item.fingerprint) is None:
+            rule = "cancelled" if crawl.result == "cancelled" else "ended"
+            turn.put(item.fingerprint, self._new(item, seq, rule, turn.now))
+
     def links(self, turn: Turn, pack: Links, crawl: CrawlDefinition, seq: int) -> None:
         """A pack of links of one crawl; the parser has already applied scope, depth and traps."""
         joined = pack.fingerprints

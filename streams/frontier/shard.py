@@ -134,8 +134,7 @@ class Shard:
                     self._admission.links(turn, message, crawl, seq)
             case m.Candidates():
                 for i, item in enumerate(message.items):
-                    if crawl := self._admitting(turn, item.crawl, 1):
-                        self._admission.candidate(turn, item, crawl, seq + i)
+                    self._candidate(turn, item, seq + i)
             case m.Outcomes():
                 self._outcomes(turn, message)
             case m.RobotsHop():
@@ -145,6 +144,12 @@ class Shard:
             case _:  # a redrive
                 if self._admitting(turn, message.crawl, 1):
                     redrive(turn, message, seq)
+
+    def _candidate(self, turn: Turn, item: m.Candidate, seq: int) -> None:
+        if crawl := self._admitting(turn, item.crawl, 1):
+            self._admission.candidate(turn, item, crawl, seq)
+        elif self._keeps_rows(item.crawl, turn.now):
+            self._admission.too_late(turn, item, self._crawls[item.crawl], seq)
 
     def _outcomes(self, turn: Turn, message: m.Outcomes) -> None:
         for outcome in message.items:
@@ -160,6 +165,11 @@ class Shard:
             return crawl
         turn.tallies[crawl_id].duplicates += items
         return None
+
+    def _keeps_rows(self, crawl_id: str, now: int) -> bool:
+        """Whether a crawl has ended and its rows have not expired yet: one that is written now expires with them."""
+        crawl = self._crawls.get(crawl_id)
+        return crawl is not None and crawl.ended > 0 and now < crawl.ended + self.config.expire_after * 1000
 
     def _fetched(self, turn: Turn, outcome: m.FetchOutcome) -> None:
         out = self._release.released.answer(outcome.fingerprint, outcome.visit, outcome.attempt)

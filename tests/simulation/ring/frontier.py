@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 BATCH = 6
 """Most messages a turn takes; most rows in a pack of the changelog."""
+NEVER = 1e9
+"""Seconds until rows of ended crawls expire: in the end all of them are looked at."""
 
 
 class ChangelogOf:
@@ -112,7 +114,7 @@ class FrontierWorker(Stage):
         records = ring.changelogs[number].records
         ledger.absorb(records[disk.offset + 1 :], len(records))
         epoch = await ledger.claim()
-        config = ShardConfig(number, release_floor=ring.floor, answer_timeout=ring.answer_timeout)
+        config = ShardConfig(number, release_floor=ring.floor, answer_timeout=ring.answer_timeout, expire_after=NEVER)
         shard = Shard(config, disk, epoch, self.crawls)
         ring.judge.loaded(number, epoch, shard, disk)
         shard.position = self.group.committed.get((INBOX.name, number), 0)
@@ -226,12 +228,16 @@ class FrontierWorker(Stage):
         if crawl.id not in watches and taken < (crawl.seal or {}).get(0, 0):
             return
         watch = watches.setdefault(crawl.id, self.ring.build.watch(crawl.id, self.ring.plan.shards))
+        looked = self.engine.time
         ends = [self.ring.broker.end(INBOX.name, shard) for shard in range(self.ring.plan.shards)]
         await step()
         if watch.step(self.board, ends):
+            self.ring.judge.decided(crawl.id, looked)
             del watches[crawl.id]
             result = result_of(crawl.id, self.board.values())
-            ended = msgspec.structs.replace(crawl, version=crawl.version + 1, state="ended", result=result)
+            ended = msgspec.structs.replace(
+                crawl, version=crawl.version + 1, state="ended", ended=self.engine.broker(), result=result
+            )
             await publish(self.crawls, ended, self._send, self._catch_up)
 
     async def _send(self, topic: Topic, key: bytes, value: bytes) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from streams import messages as m
 from streams.definitions import CrawlDefinition, Scope
-from streams.frontier.rows import SWEEP_KEY, URL_KEY, HostRow, Novelty, State, encode_row, host_key
+from streams.frontier.rows import SWEEP_KEY, URL_KEY, HostRow, Novelty, State, encode_row, host_key, url_key
 from streams.frontier.sweeping import HOSTS_EVERY, STEP
 from streams.policy.retry import Breaker
 from tests.unit.frontier.rig import (
@@ -72,6 +73,24 @@ def ended(number: int = 3, **config: Any) -> Sinks:
         done(rig, order)
     rig.change(state="ended", ended=rig.now)
     return rig
+
+
+@pytest.mark.parametrize(("result", "rule"), [("exhausted", "ended"), ("cancelled", "cancelled")])
+def test_a_seed_that_comes_too_late_is_told_so_and_expires_with_its_crawl(result: str, rule: str) -> None:
+    rig = ended(expire_after=60.0)
+    rig.change(result=result)
+    late = m.Candidate(url=f"{A}/late", fingerprint=key(f"{A}/late"), crawl="c", origin=m.Origin("urls", 0, 7, 0))
+    for _ in range(2):  # and again after a crash
+        given(rig, seeds(late))
+        row = rig.row(late.url)
+        assert (row.state, row.outcome, row.visited) == (State.EXCLUDED, rule, rig.now)
+    given(rig, seeds(msgspec.structs.replace(late, url=f"{A}/moved", fingerprint=key(f"{A}/moved"), origin=None)))
+    assert url_key(key(f"{A}/moved")) not in rig.store.rows  # a redirect target: whoever led to it has its row
+    rig.now += 61_000
+    given(rig)
+    assert url_key(late.fingerprint) not in rig.store.rows
+    given(rig, seeds(late))
+    assert url_key(late.fingerprint) not in rig.store.rows
 
 
 def test_rows_of_a_crawl_go_when_its_time_is_over_and_the_others_stay() -> None:
