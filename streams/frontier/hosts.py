@@ -44,6 +44,9 @@ PARKED = 128
 class Lane:
     """Waiting URLs of one crawl on one host, in order: `again` (given back, due again) before the index.
 
+    What was read ahead takes turns with them: else it would starve once it holds one entry of low priority, since all
+    that comes from then on stands before that entry and so goes into `again`.
+
     There are as many as hosts with waiting URLs: what is not always needed is made when it is, and fingerprints that
     were read ahead stay joined as they were read: a third of the memory of a list.
     """
@@ -54,6 +57,7 @@ class Lane:
     taken: int = 0  # bytes of `heads` that were popped
     cursor: bytes = b""  # place of the last entry that was read
     exhausted: bool = False
+    passed: bool = False  # `heads` let one of `again` go first
 
     def note(self, place: bytes, fingerprint: bytes) -> None:
         """A row was queued in the index at `place`."""
@@ -70,14 +74,17 @@ class Lane:
 
     def push(self, fingerprint: bytes) -> None:
         """Make a fingerprint that was just popped the next one again."""
+        self.passed = False
         if self.again is None:
             self.again = deque()
         self.again.appendleft(fingerprint)
 
     def pop(self, store: RowReader) -> bytes | None:
         """The next fingerprint, None when nothing is queued."""
-        if self.again:
+        if self.again and not (self.passed and self.heads):
+            self.passed = True
             return self.again.popleft()
+        self.passed = False
         self._read(store)
         if not self.heads:
             return None
@@ -90,11 +97,13 @@ class Lane:
 
     def peek(self, store: RowReader, number: int) -> list[bytes]:
         """Up to `number` of those that are next, so that their rows can be read in one call."""
+        first: list[bytes] = []
         if self.again:
-            return list(islice(self.again, number))
-        self._read(store)
-        end = min(len(self.heads), self.taken + SIZE * number)
-        return [self.heads[at : at + SIZE] for at in range(self.taken, end, SIZE)]
+            first = list(islice(self.again, (number + 1) // 2 if self.heads else number))
+        else:
+            self._read(store)
+        end = min(len(self.heads), self.taken + SIZE * (number - len(first)))
+        return first + [self.heads[at : at + SIZE] for at in range(self.taken, end, SIZE)]
 
     def _read(self, store: RowReader) -> None:
         if self.heads or self.exhausted:

@@ -61,7 +61,7 @@ def test_a_row_queued_meanwhile_is_not_missed(read: int) -> None:
     assert len(rest) == len(expected)
 
 
-def test_what_is_given_back_comes_first_in_order_of_its_return() -> None:
+def test_what_is_given_back_comes_in_order_of_its_return_by_turns_with_what_was_read_ahead() -> None:
     store = MemoryStore()
     queue = queue_of(store, 1, 2, 3)
     first, second = queue.pop(store), queue.pop(store)
@@ -70,7 +70,19 @@ def test_what_is_given_back_comes_first_in_order_of_its_return() -> None:
     queue.give_back(second)
     queue.give_back(first)
     queue.push(fp(7))
-    assert drain(queue, store) == [7, 2, 1, 3]
+    assert drain(queue, store) == [7, 3, 2, 1]
+
+
+def test_what_was_read_ahead_does_not_starve() -> None:
+    """read-ahead-starves: beside one entry of low priority, all that comes later stands before what was read."""
+    store = MemoryStore()
+    queue = queue_of(store, 1, 2, 3)
+    put(store, 4, priority=0)
+    popped = [queue.pop(store)]
+    for number in range(10, 16):  # each brings another URL
+        queue.note(queue_place(put(store, number)), fp(number))
+        popped.append(queue.pop(store))
+    assert popped == [fp(number) for number in (1, 10, 2, 11, 3, 12, 4)]
 
 
 def test_peeking_shows_what_is_next_and_takes_nothing() -> None:
@@ -80,8 +92,9 @@ def test_peeking_shows_what_is_next_and_takes_nothing() -> None:
     queue.give_back(fp(8))
     queue.give_back(fp(9))
     assert queue.peek(store, 1) == [fp(8)]
-    assert queue.peek(store, 9) == [fp(8), fp(9)]
-    assert drain(queue, store) == [8, 9, 1, 2, 3]
+    assert queue.peek(store, 9) == [fp(8), fp(9), fp(1), fp(2), fp(3)]
+    assert queue.peek(store, 2) == [fp(8), fp(1)]
+    assert drain(queue, store) == [8, 1, 9, 2, 3]
     assert queue.peek(store, 9) == []
 
 
