@@ -44,9 +44,6 @@ PARKED = 128
 class Lane:
     """Waiting URLs of one crawl on one host, in order: `again` (given back, due again) before the index.
 
-    What was read ahead takes turns with them: else it would starve once it holds one entry of low priority, since all
-    that comes from then on stands before that entry and so goes into `again`.
-
     There are as many as hosts with waiting URLs: what is not always needed is made when it is, and fingerprints that
     were read ahead stay joined as they were read: a third of the memory of a list.
     """
@@ -55,16 +52,22 @@ class Lane:
     again: deque[bytes] | None = None
     heads: bytes = b""  # fingerprints that were read ahead
     taken: int = 0  # bytes of `heads` that were popped
+    start: bytes = b""  # the place behind which `heads` were read
     cursor: bytes = b""  # place of the last entry that was read
     exhausted: bool = False
-    passed: bool = False  # `heads` let one of `again` go first
 
     def note(self, place: bytes, fingerprint: bytes) -> None:
-        """A row was queued in the index at `place`."""
-        if self.cursor and place <= self.cursor:
-            self.give_back(fingerprint)  # more urgent than what was read already
-        else:
+        """A row was queued in the index at `place`.
+
+        One that belongs among what was read ahead has it read anew: put before all of it, such rows would keep it
+        waiting for ever as soon as it holds one of low priority, before which all belong that come from then on.
+        """
+        if not self.cursor or place > self.cursor:
             self.exhausted = False
+        elif self.taken < len(self.heads) and place > self.start and fingerprint not in self._popped():
+            self.heads, self.cursor, self.exhausted = self.heads[: self.taken], self.start, False
+        else:
+            self.give_back(fingerprint)  # more urgent than what was popped already
 
     def give_back(self, fingerprint: bytes) -> None:
         """A row waits that the index no longer leads to: it was read past it, or the row has a due time."""
@@ -74,19 +77,16 @@ class Lane:
 
     def push(self, fingerprint: bytes) -> None:
         """Make a fingerprint that was just popped the next one again."""
-        self.passed = False
         if self.again is None:
             self.again = deque()
         self.again.appendleft(fingerprint)
 
     def pop(self, store: RowReader) -> bytes | None:
         """The next fingerprint, None when nothing is queued."""
-        if self.again and not (self.passed and self.heads):
-            self.passed = True
+        if self.again:
             return self.again.popleft()
-        self.passed = False
         self._read(store)
-        if not self.heads:
+        if self.taken >= len(self.heads):
             return None
         begin = self.taken
         fingerprint = self.heads[begin : begin + SIZE]
@@ -97,23 +97,34 @@ class Lane:
 
     def peek(self, store: RowReader, number: int) -> list[bytes]:
         """Up to `number` of those that are next, so that their rows can be read in one call."""
-        first: list[bytes] = []
         if self.again:
-            first = list(islice(self.again, (number + 1) // 2 if self.heads else number))
-        else:
-            self._read(store)
-        end = min(len(self.heads), self.taken + SIZE * (number - len(first)))
-        return first + [self.heads[at : at + SIZE] for at in range(self.taken, end, SIZE)]
+            return list(islice(self.again, number))
+        self._read(store)
+        end = min(len(self.heads), self.taken + SIZE * number)
+        return [self.heads[at : at + SIZE] for at in range(self.taken, end, SIZE)]
+
+    def _popped(self) -> set[bytes]:
+        """What was popped of what was read ahead: the index may still lead to it."""
+        return {self.heads[at : at + SIZE] for at in range(0, self.taken, SIZE)}
 
     def _read(self, store: RowReader) -> None:
-        if self.heads or self.exhausted:
+        if self.taken < len(self.heads) or self.exhausted:
             return
+        popped = self._popped()  # only where it is read anew
         after = self.prefix + self.cursor if self.cursor else b""
-        entries = store.scan(self.prefix, after=after, limit=HEADS)
-        self.exhausted = len(entries) < HEADS
+        entries = store.scan(self.prefix, after=after, limit=HEADS + len(popped))
+        self.exhausted = len(entries) < HEADS + len(popped)
+        self.start = self.cursor
+        first = next((at for at, (_, key) in enumerate(entries) if key not in popped), len(entries))
+        if first:
+            self.start = entries[first - 1][0][len(self.prefix) :]
+        known = [key for _, key in entries[first:] if key in popped]
+        self.heads = b"".join((*known, *(key for _, key in entries[first:] if key not in popped)))
+        self.taken = SIZE * len(known)
         if entries:
             self.cursor = entries[-1][0][len(self.prefix) :]
-            self.heads = b"".join(value for _, value in entries)
+        if self.taken >= len(self.heads):
+            self.heads, self.taken = b"", 0
 
 
 @dataclass(slots=True)

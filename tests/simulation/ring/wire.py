@@ -59,7 +59,11 @@ class WireBook:
         job.known = dict(worker.crawls)
         self._may_begin(job, job.known.get(order.crawl))
         least = _least(job.known, job)
-        if order.basis is not None and _versions(job.known, job) == (order.rules, *order.basis.others.values()):
+        if (
+            order.basis is not None
+            and job.terms is not None
+            and _versions(job.known, job) == (job.terms.rules, *order.basis.others.values())
+        ):
             least = Limits(max(least.delay, order.delay), min(least.parallelism, order.parallelism))
         if limits.delay < least.delay or limits.parallelism > least.parallelism:
             raise self._judge.broken("newest rule", f"{job.url} under {limits}, not {least}")

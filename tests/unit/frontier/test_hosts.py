@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -61,7 +62,7 @@ def test_a_row_queued_meanwhile_is_not_missed(read: int) -> None:
     assert len(rest) == len(expected)
 
 
-def test_what_is_given_back_comes_in_order_of_its_return_by_turns_with_what_was_read_ahead() -> None:
+def test_what_is_given_back_comes_first_in_order_of_its_return() -> None:
     store = MemoryStore()
     queue = queue_of(store, 1, 2, 3)
     first, second = queue.pop(store), queue.pop(store)
@@ -70,19 +71,42 @@ def test_what_is_given_back_comes_in_order_of_its_return_by_turns_with_what_was_
     queue.give_back(second)
     queue.give_back(first)
     queue.push(fp(7))
-    assert drain(queue, store) == [7, 3, 2, 1]
+    assert drain(queue, store) == [7, 2, 1, 3]
 
 
 def test_what_was_read_ahead_does_not_starve() -> None:
-    """read-ahead-starves: beside one entry of low priority, all that comes later stands before what was read."""
+    """read-ahead-starves: what comes after an entry of low priority was read belongs before that, not before all."""
     store = MemoryStore()
     queue = queue_of(store, 1, 2, 3)
     put(store, 4, priority=0)
     popped = [queue.pop(store)]
-    for number in range(10, 16):  # each brings another URL
+    for number in range(10, 18):  # each brings another URL
         queue.note(queue_place(put(store, number)), fp(number))
         popped.append(queue.pop(store))
-    assert popped == [fp(number) for number in (1, 10, 2, 11, 3, 12, 4)]
+    assert popped == [fp(number) for number in (1, 2, 3, *range(10, 16))]
+    assert drain(queue, store) == [16, 17, 4]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_urls_go_in_the_order_of_their_places_whenever_they_come(seed: int) -> None:
+    """What belongs before all that went already, else the most urgent of all; each once; also while rows leave."""
+    rng, store = Random(seed), MemoryStore()
+    queue, waiting = queue_of(store), dict[int, bytes]()
+    low = b""
+    for number in range(1, 300):
+        if rng.random() < 0.6:
+            place = queue_place(put(store, number, priority=rng.choice((0, 5, 9))))
+            queue.note(place, fp(number))
+            waiting[number] = place
+        elif waiting:
+            found = int.from_bytes(queue.pop(store) or b"", "big")
+            place = waiting.pop(found)
+            overtaking = [other for other in waiting.values() if other < low]
+            assert place < low if overtaking else all(place < other for other in waiting.values())
+            low = max(low, place)
+            if rng.random() < 0.7:
+                store.apply([(url_key(fp(found)), None)])
+    assert sorted(drain(queue, store)) == sorted(waiting)
 
 
 def test_peeking_shows_what_is_next_and_takes_nothing() -> None:
@@ -92,9 +116,8 @@ def test_peeking_shows_what_is_next_and_takes_nothing() -> None:
     queue.give_back(fp(8))
     queue.give_back(fp(9))
     assert queue.peek(store, 1) == [fp(8)]
-    assert queue.peek(store, 9) == [fp(8), fp(9), fp(1), fp(2), fp(3)]
-    assert queue.peek(store, 2) == [fp(8), fp(1)]
-    assert drain(queue, store) == [8, 1, 9, 2, 3]
+    assert queue.peek(store, 9) == [fp(8), fp(9)]
+    assert drain(queue, store) == [8, 9, 1, 2, 3]
     assert queue.peek(store, 9) == []
 
 

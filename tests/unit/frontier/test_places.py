@@ -308,9 +308,10 @@ class Crawl:
     def end(self) -> None:
         """Everything is answered well: the crawl comes to rest with all places taken, if anything was kept out."""
         for _ in range(400):
-            for order in self.orders:
-                given(self.rig, answer(order), parsed(order, content=b"y"))
-            self.orders = [*self.rig.turn(wait=HOUR), *self.rig.settle(60)]
+            before, self.orders = self.orders, []
+            for order in before:
+                self.orders += given(self.rig, answer(order), parsed(order, content=b"y"))
+            self.orders += [*self.rig.turn(wait=HOUR), *self.rig.settle(60)]
             self.check()
             if not self.orders and not any(each.open or each.due for each in rows(self.rig)):
                 break
