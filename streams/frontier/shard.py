@@ -22,10 +22,11 @@ from streams.frontier.index import UNPARSED, split_timed_entry
 from streams.frontier.novelty import Novelties
 from streams.frontier.release import Release, ShardConfig
 from streams.frontier.released import Out
-from streams.frontier.rows import State
+from streams.frontier.rows import State, UrlRow
 from streams.frontier.sweeping import Sweeper
 from streams.frontier.tally import Tallies
 from streams.frontier.turn import RowReader, Turn
+from streams.policy.forgetting import is_forgotten
 from streams.policy.urls import politeness_key
 
 Definitions = Mapping[str, CrawlDefinition]
@@ -181,6 +182,7 @@ class Shard:
         if out is not None:
             self._release.answered(turn, out)
         row = turn.url(outcome.fingerprint)
+        self._forget_again(turn, outcome, row)
         if row is None or row.visit != outcome.visit:
             return
         if outcome.retry_after:
@@ -194,6 +196,16 @@ class Shard:
             self._effects.weigh(turn, outcome, row.host)
         elif out is not None and row.state is State.WAITING:  # given back
             self._release.give_back(turn, row.host, row.crawl, outcome.fingerprint, revisit=row.kept)
+
+    def _forget_again(self, turn: Turn, outcome: m.FetchOutcome, row: UrlRow | None) -> None:
+        """A page of a URL that was forgotten, which a former owner had ordered: the sinks are told behind it, too."""
+        if outcome.page is None or (row is not None and row.state is not State.EXCLUDED):
+            return
+        crawl = self._crawls.get(outcome.crawl)
+        if crawl is not None and is_forgotten(crawl, outcome.url):
+            partition, offset = outcome.page
+            word = m.Forgotten(url=outcome.url, crawl=crawl.id, id=f"page:{partition}:{offset}", at=turn.now)
+            turn.forgotten.append(word)
 
     def _robots(self, turn: Turn, outcome: m.FetchOutcome, out: Out) -> None:
         """An answer to a robots order; one that comes from another host says nothing about ours."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from streams.topics import FETCHES, PAGES
@@ -76,11 +75,7 @@ def _update(ring: Ring, fault: Fault, worker: Stage) -> None:
 
 
 def _hold(ring: Ring, fault: Fault, worker: Stage) -> None:
-    """And another one lets it go on, perhaps before it has come to a stop."""
-    name = _crawl(ring, fault)
-    ring.operator.update(name, operator.paused)
-    again = partial(ring.operator.update, name, operator.unpaused)
-    ring.engine.at(ring.engine.time + HOLDS[fault.much % len(HOLDS)], again)
+    ring.operator.hold(_crawl(ring, fault), HOLDS[fault.much % len(HOLDS)])
 
 
 def _rules(ring: Ring, fault: Fault, worker: Stage) -> None:

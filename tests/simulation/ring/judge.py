@@ -81,6 +81,8 @@ class Judge:
         """The last rows of URLs whose crawls ended long ago."""
         self.forgotten: list[tuple[str, str, bool]] = []
         """Crawl, URL, and whether all of its host is meant."""
+        self.surprising: set[bytes] = set()
+        """Forgotten URLs of which an order of a former owner may have been out: its page may come all the same."""
         self.pages: defaultdict[str, set[bytes]] = defaultdict(set)
         """Pages that a crawl ever had."""
         self.bytes: Counter[str] = Counter()
@@ -212,11 +214,14 @@ class Judge:
     def _deleted(self, key: bytes, row: UrlRow) -> None:
         """A row goes because somebody wants it forgotten, or because its crawl ended long ago."""
         crawl = self.definitions[row.crawl]
-        if self.covered(row.crawl, row.url):
-            return
-        if crawl.state != "ended" or self.latest < crawl.ended + self._expire_after:
+        if crawl.state == "ended" and self.latest >= crawl.ended + self._expire_after:
+            self.expired[key] = row
+        elif self.covered(row.crawl, row.url):
+            ordered, now = self.orders.epochs.get(key), self.epochs[self.homes[key]]
+            if row.state in (State.WAITING, State.EXCLUDED) and ordered not in (None, now):
+                self.surprising.add(key)
+        else:
             raise self.broken("nothing is lost", f"the row of {row.url} of {row.crawl} was deleted")
-        self.expired[key] = row
 
     def _spent(self, key: bytes, old: UrlRow | None, new: UrlRow) -> None:
         """Count pages and bytes; what is excluded by a budget must have used it up, as far as that is in the rows."""

@@ -15,7 +15,7 @@ from streams.policy.forgetting import denied_by, deny_host, deny_url
 from streams.policy.urls import canonical, fingerprint
 from streams.topics import Topic, shard_of
 from tests.simulation.ring.broker import Group
-from tests.simulation.ring.engine import step
+from tests.simulation.ring.engine import step, until
 from tests.simulation.ring.stage import Stage
 
 if TYPE_CHECKING:
@@ -41,6 +41,16 @@ class Operator(Stage):
     def forget(self, name: str, url: str, *, host: bool) -> None:
         """What `fyke forget` does, for a URL or for its whole host."""
         self.spawn(self._forget(name, url, host=host))
+
+    def hold(self, name: str, seconds: float) -> None:
+        """Pause a crawl for a while, and let it go on whoever else is changing it."""
+        self.spawn(self._hold(name, seconds))
+
+    async def _hold(self, name: str, seconds: float) -> None:
+        await self._update(name, paused)
+        await until(None, self.engine.time + seconds)
+        while await self._update(name, unpaused) is None:
+            await step()
 
     async def _update(self, name: str, change: Change) -> CrawlDefinition | None:
         for _ in range(TRIES):

@@ -45,6 +45,8 @@ class OrderBook:
         self._sent: dict[Key, Sequence[m.FetchOrder]] = {}
         self._known: dict[Key, Crawls] = {}
         self._elsewhere: dict[Key, Counts] = {}
+        self.epochs: dict[bytes, int] = {}
+        """Of the owner that ordered a URL last."""
         self._handled: dict[bytes, int] = {}  # the depth with which a page's links were handled last
         self._back = 0  # ms by which the broker's clock went back in all
         self._decided: dict[Key, int] = {}
@@ -107,6 +109,8 @@ class OrderBook:
         sent = self._sent.get((order.shard, shard.epoch), ())
         if not any(order is each for each in sent):
             raise self._judge.broken("only owners send orders", f"{order.url} passed no check")
+        if order.kind == "page":
+            self.epochs[order.fingerprint] = shard.epoch
         if order.kind != "page" or shard.epoch != self._judge.epochs[order.shard]:
             return
         row = self._judge.urls.get(order.fingerprint)

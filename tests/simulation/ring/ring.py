@@ -15,6 +15,7 @@ from agents import holdings, jobs
 from streams import messages as m
 from streams.codecs import encode
 from streams.definitions import CrawlDefinition
+from streams.frontier import sweeping
 from streams.policy.urls import PolitenessMode, canonical, fingerprint, politeness_key
 from streams.topics import CRAWLS, FETCHES, INBOX, PAGES, RECORDS, URLS
 from tests.simulation.ring import crawls, faults, quiet
@@ -118,7 +119,9 @@ class Ring:
     @contextmanager
     def time(self) -> Iterator[None]:
         """Let the fetchers live in virtual time, with chance from the schedule; make a build's mistakes."""
-        patches = [(holdings, "now", lambda: self.engine.time), (holdings, "WireClock", self.build.clock),
+        # What is forgotten while its page is lost is looked at each second for a day: here each ten minutes.
+        patches = [(sweeping, "LOOK_AGAIN", 600_000),
+                   (holdings, "now", lambda: self.engine.time), (holdings, "WireClock", self.build.clock),
                    (jobs, "random", self.engine.random)]  # fmt: skip
         with ExitStack() as stack:
             for target, name, value in (*patches, *self.build.patches):

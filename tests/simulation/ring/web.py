@@ -18,6 +18,8 @@ CHAIN = 13
 """Redirects in the chain that is too long."""
 FAILING = 7
 """Failures in all that pages of one host may cost: fewer than its hold budget, so that all of them succeed at last."""
+SHORT = 4
+"""The same where time windows shut hosts for longer than their hold budget lasts: too few to open a breaker."""
 NEVER = 10**9
 HOUR = 3_600_000
 
@@ -221,7 +223,7 @@ class Web:
             return Robots(moved=self._origin(0))
         if kind == 6 and number:
             return Robots(fails=NEVER)
-        fails = rng.choice((0, 0, 3)) if number else 0
+        fails = rng.choice((0, 0, 3)) if number and "windows" not in self.plan.quirks else 0
         delay = rng.choice((0.0, 1.5)) if kind < 3 else 0.0
         if kind == 4:
             return Robots(fails=fails)
@@ -261,7 +263,7 @@ class Web:
             fails = 1
             failing = Answer(rng.choice((429, 503)), retry_after=rng.choice((3.0, 30.0, 600.0)))
         site = ".".join(names[number].split("/")[2].split(".")[1 if "domain" in quirks else 0 :])
-        if self._failing[site] + fails > FAILING:
+        if self._failing[site] + fails > (SHORT if "windows" in quirks else FAILING):
             fails = 0
         self._failing[site] += fails
         return Page(answer, fails, failing, changes)

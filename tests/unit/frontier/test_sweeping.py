@@ -11,6 +11,7 @@ from streams import messages as m
 from streams.definitions import CrawlDefinition, Scope
 from streams.frontier.rows import SWEEP_KEY, URL_KEY, HostRow, Novelty, State, encode_row, host_key, url_key
 from streams.frontier.sweeping import HOSTS_EVERY, STEP
+from streams.policy.forgetting import deny_host
 from streams.policy.retry import Breaker
 from tests.unit.frontier.rig import (
     HOUR,
@@ -361,3 +362,26 @@ def test_a_forgotten_host_is_forgotten_unless_it_asked_to_be_let_alone(hold: flo
     given(rig, forget(host="a.example"))
     assert (host_key("a.example") not in rig.store.rows) == goes
     assert rig.told == [f"{A}/1"]
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_page_that_a_former_owner_had_ordered_is_forgotten_when_it_comes(link: bool) -> None:
+    """Nobody knows of its order when its URL is forgotten; `link`: it was named again, and kept out, meanwhile."""
+    rig = Sinks(crawl())
+    (order,) = given(rig, seeds(f"{A}/1"))
+    rig.load()
+    rig.change(scope_rules=(deny_host("a.example"),))
+    given(rig, forget(host="a.example"))
+    assert (rig.known(), rig.told) == (0, [])
+    if link:
+        given(rig, links(f"{A}/1"))
+    given(rig, answer(order))
+    given(rig, answer(order))  # read again: told again, in the same words
+    assert [(word.url, word.id) for word in rig.forgotten] == [(f"{A}/1", "page:0:7")] * 2
+
+
+def test_a_page_of_a_url_that_nobody_forgot_is_none_of_the_sinks_business() -> None:
+    rig = Sinks(crawl(scope=DENIED, scope_rules=(deny_host("b.example"),)))
+    (order,) = given(Rig(), seeds(f"{A}/1"))
+    given(rig, answer(order))
+    assert rig.told == []
