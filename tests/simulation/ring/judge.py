@@ -308,16 +308,25 @@ class Judge:
         self.jumped = True
         self.orders.jump(ms)
 
+    def _needs_none(self, key: bytes, crawl: str, url: str) -> bool:
+        """Whether an accepted URL may have no row: it is forgotten, or came too late, and is not a seed.
+
+        A seed has one for as long as its crawl has any.
+        """
+        ended = self.definitions[crawl]
+        if ended.state == "ended" and self.latest >= ended.ended + self._expire_after:
+            return True
+        too_late = ended.result == "cancelled" or self.came_late(key, crawl)
+        return self.covered(crawl, url) or (too_late and bool(self._arrived[key].cause))
+
     # ---- when nothing moves any more
 
     def quiet(self, disks: dict[int, Disk], shards: dict[int, Shard]) -> None:
         """Nothing is on its way and nothing waits for a time."""
         for key, (crawl, url) in self.accepted.items():
             row = self.urls.get(key) or self.expired.get(key)
-            too_late = row is None and self.came_late(key, crawl)
-            cancelled = self.definitions[crawl].result == "cancelled"
-            if row is None and (too_late or cancelled or self.covered(crawl, url)):
-                continue  # what was on its way is dropped
+            if row is None and self._needs_none(key, crawl, url):
+                continue
             if row is None or row.open:
                 raise self.broken("nothing is lost", f"{url} of {crawl}: {'no row' if row is None else place(row)}")
         for number, disk in disks.items():

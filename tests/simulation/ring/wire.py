@@ -80,18 +80,20 @@ class WireBook:
         """A request reaches its site at `at`; the answer is over at `ends`."""
         order = job.order
         host, running = self.hosts[order.host], self.running[order.host]
-        delay, parallelism = job.limits.delay, job.limits.parallelism
+        request = Request(worker, job, _versions(job.known, job), job.limits.delay, job.limits.parallelism, ends)
+        # While it was connecting kinder rules may have been read: others started by them, and all that run obey them.
+        known = dict(worker.crawls)
+        own = _kinder(known, request)
         former = host.request if host.request is not None and host.request.job.holding is job.holding else None
-        gap = max(delay, _kinder(job.known, former).delay if former is not None else 0.0)
+        gap = max(own.delay, _kinder(known, former).delay if former is not None else 0.0)
         if gap and at - host.last < gap - SLACK:
             raise self._judge.broken("gap", f"{job.url}: {at - host.last:.3f} s after the last one instead of {gap}")
         beside = [r for r in running.values() if not r.worker.frozen and r.worker.silent is None and r.ends > at]
-        most = min([parallelism, *(_kinder(job.known, r).parallelism for r in beside if r.job.holding is job.holding)])
+        most = min([own.parallelism, *(_kinder(known, r).parallelism for r in beside if r.job.holding is job.holding)])
         if len(beside) >= most:
             raise self._judge.broken("parallelism", f"{job.url}: {len(beside) + 1} at a time instead of {most}")
         if job.began < host.hold - SLACK and job.began > host.asked and host.holder is job.holding:
             raise self._judge.broken("host is left alone", f"{job.url}: {host.hold - at:.3f} s early")
-        request = Request(worker, job, _versions(job.known, job), delay, parallelism, ends)
         host.last, host.request = max(host.last, at), request
         if order.kind == "page":
             self._judge.fetches[order.fingerprint, order.visit, order.attempt] += 1
