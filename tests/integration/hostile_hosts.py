@@ -112,7 +112,7 @@ TRAPS = (
     Host("deeper", [html("/{any}", "again/")], ("/",), ("/", "/again/", "/again/again/", "/again/again/again/"),
          most=5),
     Host("sessions", [answer("/{any}", '<title>shop</title>one shop <a href="/shop?sid={random}">x</a>')],
-         endless=range(11, 12), most=14),
+         endless=range(11, 13), most=14),  # a page's link leaves before what tells that the page was no news
     Host("soft-404", [answer("/{any}", "not found, but see <a href='/n/{random}'>1</a><a href='/n/{random}'>2</a>")],
          endless=range(11, 40), most=41),
 )  # fmt: skip
