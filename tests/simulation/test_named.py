@@ -17,14 +17,12 @@ from streams.frontier.end import EndWatch
 from streams.messages import Seed
 from streams.topics import INBOX, URLS, shard_of
 from tests.simulation.named import NAMES
-from tests.simulation.ring import operator
-from tests.simulation.ring.faults import HOUR
 from tests.simulation.ring.fetcher import FetcherWorker
 from tests.simulation.ring.frontier import FrontierWorker
 from tests.simulation.ring.judge import Broken
 from tests.simulation.ring.parser import ExporterWorker
 from tests.simulation.ring.plan import Plan
-from tests.simulation.ring.ring import BUILD, Ring
+from tests.simulation.ring.ring import BUILD, HOUR, Ring
 from tests.simulation.ring.stage import Build
 from tests.simulation.ring.web import Answer, Page, Web
 
@@ -48,20 +46,16 @@ def play(plan: Plan, moment: Callable[[Ring], bool], strike: Callable[[Ring], No
 
 def told_to_wait(ring: Ring) -> bool:
     """A host has asked to be left alone, and the frontier was told."""
-    return any(host.hold > ring.engine.time for host in ring.judge.wire.hosts.values())
+    return any(host.hold > ring.engine.time for host in ring.judge._hosts.values())
 
 
 def on_the_wire(ring: Ring) -> bool:
-    return any(ring.judge.wire.running.values())
+    return any(ring.judge._running.values())
 
 
 def orders_wait(ring: Ring) -> bool:
     committed = ring.groups[1].committed
     return any(ring.broker.end(*place) > committed.get(place, 0) + 1 for place in ring.groups[1].places)
-
-
-def slower(ring: Ring) -> None:
-    ring.operator.update("c0", operator.slower)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -118,14 +112,19 @@ def test_rebalance_storm(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_late_rules(seed: int) -> None:
     """The delay is raised with orders out: from the moment a fetcher has read it, it holds."""
-    play(Plan(seed, 1, 16, 1, 1, 1, ()), orders_wait, slower)
+    play(Plan(seed, 1, 16, 1, 1, 1, ()), orders_wait, lambda ring: ring.update("c0", delay=4.0))
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_clock_skew(seed: int, jump: int) -> None:
     """The broker's clock jumps while a host is to be left alone."""
-    play(Plan(seed, 2, 20, 2, 1, 2, ("busy",)), told_to_wait, lambda ring: ring.jump(jump))
+
+    def strike(ring: Ring) -> None:
+        ring.judge.jumped = True
+        ring.engine.jump(jump)
+
+    play(Plan(seed, 2, 20, 2, 1, 2, ("busy",)), told_to_wait, strike)
 
 
 def test_robots_redirect() -> None:
