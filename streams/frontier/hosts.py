@@ -62,9 +62,12 @@ class Lane:
         One that belongs among what was read ahead has it read anew: put before all of it, such rows would keep it
         waiting for ever as soon as it holds one of low priority, before which all belong that come from then on.
         """
+        at = self.heads.find(fingerprint, 0, self.taken) if self.taken else -1
+        if at >= 0 and at % SIZE == 0:  # popped before: it is another entry now
+            self.heads, self.taken = self.heads[:at] + self.heads[at + SIZE :], self.taken - SIZE
         if not self.cursor or place > self.cursor:
             self.exhausted = False
-        elif self.taken < len(self.heads) and place > self.start and fingerprint not in self._popped():
+        elif self.taken < len(self.heads) and place > self.start:
             self.heads, self.cursor, self.exhausted = self.heads[: self.taken], self.start, False
         else:
             self.give_back(fingerprint)  # more urgent than what was popped already
@@ -103,14 +106,11 @@ class Lane:
         end = min(len(self.heads), self.taken + SIZE * number)
         return [self.heads[at : at + SIZE] for at in range(self.taken, end, SIZE)]
 
-    def _popped(self) -> set[bytes]:
-        """What was popped of what was read ahead: the index may still lead to it."""
-        return {self.heads[at : at + SIZE] for at in range(0, self.taken, SIZE)}
-
     def _read(self, store: RowReader) -> None:
         if self.taken < len(self.heads) or self.exhausted:
             return
-        popped = self._popped()  # only where it is read anew
+        # Only where it is read anew: the index may still lead to what was popped.
+        popped = {self.heads[at : at + SIZE] for at in range(0, self.taken, SIZE)}
         after = self.prefix + self.cursor if self.cursor else b""
         entries = store.scan(self.prefix, after=after, limit=HEADS + len(popped))
         self.exhausted = len(entries) < HEADS + len(popped)
