@@ -54,7 +54,7 @@ class Admission:
         if item.lastmod and crawl.recrawl:
             self._dated(turn, item.fingerprint, item.lastmod, crawl.recrawl, seq)
             row = turn.url(item.fingerprint) or row
-        met = _met(row, item.depth, item.priority) if row.open else row
+        met = _met(row, item.depth, item.priority, crawl) if row.open else row
         if origins != row.origins or met is not row:
             turn.put(item.fingerprint, replace(met, origins=origins))
 
@@ -142,7 +142,7 @@ class Admission:
         elif _shows_more(row, parent.depth, crawl):
             depth = parent.depth
         else:
-            turn.put(fingerprint, _met(row, parent.depth, parent.priority))
+            turn.put(fingerprint, _met(row, parent.depth, parent.priority, crawl))
             return True
         again = next_visit(row, seq, turn.now, depth, parent.priority)
         turn.put(fingerprint, replace(again, parent=parent.url, via=()))
@@ -167,13 +167,18 @@ def ruled_out(row: UrlRow, crawl: CrawlDefinition, now: int) -> str:
     return rule or ("" if row.origins or row.source == "sitemap" else bounds.trap(row.url, now))
 
 
-def _met(row: UrlRow, depth: int, priority: int) -> UrlRow:
-    """The row of a URL that was met again: at the smallest depth, while it waits with the highest priority."""
+def _met(row: UrlRow, depth: int, priority: int, crawl: CrawlDefinition) -> UrlRow:
+    """The row of a URL that was met again: at the smallest depth, while it waits with the highest priority.
+
+    A visit that was to ask whether the page has changed needs its links at a smaller depth: it must not end with a 304.
+    """
     if row.state is not State.WAITING or priority < row.priority:
         priority = row.priority
     if depth >= row.depth and priority == row.priority:
         return row
-    return replace(row, depth=min(row.depth, depth), priority=priority)
+    met = replace(row, depth=min(row.depth, depth), priority=priority)
+    again = row.state is State.WAITING and brings_links_into_reach(row.depth, depth, crawl)
+    return replace(met, etag="", last_modified="") if again else met
 
 
 def brings_links_into_reach(old: int, new: int, crawl: CrawlDefinition) -> bool:

@@ -41,8 +41,7 @@ def fetched(
     if outcome.result == "fetched" and outcome.page is not None:
         _page(turn, outcome, row)
     elif outcome.result == "unchanged":
-        kept = replace(row, etag=outcome.etag or row.etag, last_modified=outcome.last_modified or row.last_modified)
-        _finish(turn, outcome.fingerprint, kept, status=304)
+        _unchanged(turn, outcome, row, crawl)
     elif outcome.result == "redirected":
         _redirected(turn, outcome, row, crawl, politeness)
     elif outcome.result == "excluded" and row.state is State.WAITING:
@@ -54,6 +53,22 @@ def fetched(
             evidence["status"] = outcome.status
         fault = Fault(outcome.failure or "protocol", outcome.reason, evidence, outcome.retry_after)
         fail(turn, outcome.fingerprint, row, fault, crawl.attempts if crawl else 1)
+
+
+def _unchanged(turn: Turn, outcome: FetchOutcome, row: UrlRow, crawl: CrawlDefinition | None) -> None:
+    """A 304 ends the visit, unless a shorter way was found while it was asked for: then the page's links are needed."""
+    dropped = row.visit > 1 and row.state is State.WAITING and not (row.etag or row.last_modified)
+    if dropped and crawl is not None and crawl.depth is not None:
+        turn.put(outcome.fingerprint, _once_more(_resolved(turn, row)))
+        return
+    kept = replace(row, etag=outcome.etag or row.etag, last_modified=outcome.last_modified or row.last_modified)
+    _finish(turn, outcome.fingerprint, kept, status=304)
+
+
+def _once_more(row: UrlRow) -> UrlRow:
+    """The next visit of a page whose links are needed: a 304 would not bring them."""
+    return replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, due=0, page=None, outcome="", etag="",
+                   last_modified="")  # fmt: skip
 
 
 def parsed(turn: Turn, outcome: ParseOutcome, row: UrlRow, crawl: CrawlDefinition | None) -> None:
@@ -69,10 +84,7 @@ def parsed(turn: Turn, outcome: ParseOutcome, row: UrlRow, crawl: CrawlDefinitio
             fail(turn, outcome.fingerprint, row, Fault(outcome.failure, outcome.reason, {"page": page}), 1)
         return
     if crawl is not None and brings_links_into_reach(outcome.depth, row.depth, crawl):
-        row = _resolved(turn, row)
-        again = replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, due=0, page=None, outcome="",
-                        etag="", last_modified="")  # fmt: skip # its links are needed: 304 would not bring them
-        turn.put(outcome.fingerprint, again)
+        turn.put(outcome.fingerprint, _once_more(_resolved(turn, row)))
         return
     _finish(turn, outcome.fingerprint, row, content=outcome.content)
 

@@ -57,6 +57,41 @@ def test_an_unchanged_page_is_done() -> None:
     assert (rig.state(URL), rig.row(URL).status) == (State.DONE, 304)
 
 
+def again(**definition: Any) -> tuple[Rig, m.FetchOrder]:
+    """A page that was parsed at depth 2, and the conditional order of its second visit."""
+    rig = Rig(crawl(**definition))
+    (order,) = given(rig, links(URL, depth=2))
+    rig.turn(answer(order, etag="e"), parsed(order))
+    (order,) = given(rig, seeds(seed(URL, depth=2, refetch=True)))
+    assert (order.visit, order.etag) == (2, "e")
+    return rig, order
+
+
+def test_a_page_found_on_a_shorter_way_while_it_is_asked_for_is_fetched_in_full() -> None:
+    """Its links count from the smaller depth: what is unchanged does not bring them."""
+    rig, order = again(depth=3)
+    rig.turn(links(URL, depth=1))
+    (full,) = given(rig, answer(order, "unchanged", page=None, status=304, etag="e"))
+    assert (full.visit, full.etag, full.depth) == (3, "", 1)
+    rig.turn(answer(full, etag="e"), parsed(full))
+    assert (rig.state(URL), rig.row(URL).etag) == (State.DONE, "e")
+
+
+def test_a_page_found_on_a_shorter_way_while_it_waits_is_ordered_in_full() -> None:
+    rig, order = again(depth=3)
+    rig.turn(links(URL, depth=1))
+    (full,) = given(rig, answer(order, "deferred"))
+    assert (full.visit, full.etag, full.depth) == (2, "", 1)
+
+
+@pytest.mark.parametrize("definition", [{"depth": 3}, {}])
+def test_an_unchanged_page_is_done_where_no_shorter_way_matters(definition: dict[str, int]) -> None:
+    rig, order = again(**definition)
+    rig.turn(links(URL, depth=3 if definition else 1))
+    rig.turn(answer(order, "unchanged", page=None, status=304, etag="e"))
+    assert (rig.state(URL), rig.row(URL).visit, rig.row(URL).etag) == (State.DONE, 2, "e")
+
+
 def test_the_second_visit_is_conditional() -> None:
     rig, order = started()
     assert (order.etag, order.last_modified) == ("", "")
