@@ -323,9 +323,12 @@ def test_a_clock_that_is_set_back_blocks_nothing() -> None:
 
 
 def test_what_a_host_asks_for_as_the_clock_is_set_back_counts_from_the_new_time() -> None:
-    """hold-after-jump: the turn that notices the jump is the one that is told to wait."""
-    rig = Rig(crawl(attempts=9))
-    (order,) = given(rig, links(*pages(1)))
+    """hold-after-jump: the turn that notices the jump is the one that is told to wait.
+
+    Another URL waits for the host: without one it would leave memory, and its row is right in either case.
+    """
+    rig = Rig(crawl(delay=60.0, attempts=9))
+    (order,) = given(rig, links(*pages(2)))
     rig.turn(failed(order, status=503, retry_after=600.0), wait=-HOUR)
     assert rig.hosts["h.example"].row.not_before == rig.now + 600_000
     assert [*rig.turn(wait=599_000), *rig.settle()] == []
