@@ -13,7 +13,8 @@ from streams import messages as m
 from streams.definitions import CrawlDefinition
 from streams.frontier import outcomes
 from streams.frontier.budgets import budgeted
-from streams.frontier.candidates import ORDER_BITS, Admission
+from streams.frontier.candidates import ORDER_BITS, Admission, ruled_out
+from streams.frontier.closing import excluded
 from streams.frontier.commands import redrive
 from streams.frontier.effects import HostEffects
 from streams.frontier.explain import Explanation, Inquiry, fingerprint_of, place_of
@@ -182,14 +183,13 @@ class Shard:
         if out is not None:
             self._release.answered(turn, out)
         row = turn.url(outcome.fingerprint)
-        self._forget_again(turn, outcome, row)
         if row is None or row.visit != outcome.visit:
             return
         if outcome.retry_after:
             self._effects.hold(turn, row.host, outcome.retry_after)
         if outcome.gap:
             self._release.queues.came_early(turn, row.host, outcome.gap)
-        if outcome.result != "deferred":
+        if not self._keep_forgotten(turn, outcome, row, out) and outcome.result != "deferred":
             outcomes.fetched(turn, outcome, row, self._crawls.get(row.crawl), self.config.politeness)
         now = turn.url(outcome.fingerprint)
         if now is not row:
@@ -197,15 +197,20 @@ class Shard:
         elif out is not None and row.state is State.WAITING:  # given back
             self._release.give_back(turn, row.host, row.crawl, outcome.fingerprint, revisit=row.kept)
 
-    def _forget_again(self, turn: Turn, outcome: m.FetchOutcome, row: UrlRow | None) -> None:
-        """A page of a URL that was forgotten, which a former owner had ordered: the sinks are told behind it, too."""
-        if outcome.page is None or (row is not None and row.state is not State.EXCLUDED):
-            return
-        crawl = self._crawls.get(outcome.crawl)
-        if crawl is not None and is_forgotten(crawl, outcome.url):
-            partition, offset = outcome.page
-            word = m.Forgotten(url=outcome.url, crawl=crawl.id, id=f"page:{partition}:{offset}", at=turn.now)
-            turn.forgotten.append(word)
+    def _keep_forgotten(
+        self, turn: Turn, outcome: m.FetchOutcome | m.ParseOutcome, row: UrlRow, out: Out | None
+    ) -> bool:
+        """Keep out a URL that was forgotten after a former owner had ordered it; whether it is one.
+
+        Its row was deleted and made anew by a link that was on its way: the answer must bring back no page, no failure.
+        """
+        crawl = self._crawls.get(row.crawl)
+        if out is not None or row.state is not State.WAITING or crawl is None or not is_forgotten(crawl, row.url):
+            return False
+        rule = ruled_out(row, crawl, turn.now)
+        if rule:
+            turn.put(outcome.fingerprint, excluded(row, rule, turn.now))
+        return bool(rule)
 
     def _robots(self, turn: Turn, outcome: m.FetchOutcome, out: Out) -> None:
         """An answer to a robots order; one that comes from another host says nothing about ours."""
@@ -222,6 +227,8 @@ class Shard:
         turn.tallies[outcome.crawl].activity += 1
         row = turn.url(outcome.fingerprint)
         if row is not None and row.visit == outcome.visit:
+            if self._keep_forgotten(turn, outcome, row, self._release.released.get(outcome.fingerprint)):
+                return
             crawl = self._crawls.get(row.crawl)
             outcomes.parsed(turn, outcome, row, crawl)
             if crawl is not None and (now := turn.url(outcome.fingerprint)) is not None and now is not row:

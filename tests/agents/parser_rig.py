@@ -47,6 +47,7 @@ class RecordingDelivery:
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     failing: Exception | None = None
     fatals: list[BaseException] = field(default_factory=list)
+    clock: Any = field(default_factory=lambda: SimpleNamespace(now=lambda: 99))
 
     def partitions(self, _topic: Topic) -> int:
         return SHARDS
@@ -58,18 +59,22 @@ class RecordingDelivery:
         return self.room
 
     async def send(
-        self, topic: Topic, value: bytes, *, key: bytes | None = None, partition: int, headers: Any = ()
+        self, topic: Topic, value: bytes | None, *, key: bytes | None = None, partition: int, headers: Any = ()
     ) -> Awaitable[None]:
+        if value is None:
+            word = codecs.decode_forgotten(key, headers)
+            return asyncio.create_task(self._durable("forgotten", (topic.name, word)))
         assert topic is INBOX
         assert key is None
         assert not headers
-        return asyncio.create_task(self._durable(partition, codecs.decode_inbox(value)))
+        message = codecs.decode_inbox(value)
+        return asyncio.create_task(self._durable(type(message).__name__.lower(), (partition, message)))
 
-    async def _durable(self, partition: int, message: Any) -> None:
+    async def _durable(self, kind: str, what: Any) -> None:
         await self.gate.wait()
         if self.failing is not None:
             raise self.failing
-        self.log.append((type(message).__name__.lower(), (partition, message)))
+        self.log.append((kind, what))
 
     async def send_all(self, topic: Topic, partition: int, items: Any) -> int:
         assert topic is RECORDS
@@ -107,14 +112,14 @@ class RecordingDelivery:
 
 @dataclass
 class Published:
-    """Definitions; those in `later` are only read by `catch_up`."""
+    """Definitions; those in `later` are only read by `catch_up`; `log` is the delivery's."""
 
     crawls: dict[str, CrawlDefinition]
     later: dict[str, CrawlDefinition] = field(default_factory=dict)
-    caught_up: int = 0
+    log: list[tuple[str, Any]] = field(default_factory=list)
 
     async def catch_up(self) -> None:
-        self.caught_up += 1
+        self.log.append(("caught up", None))
         self.crawls.update(self.later)
 
 

@@ -32,6 +32,8 @@ from tests.simulation.store import MemoryStore
 CRAWL = "c"
 FORGOTTEN = -1
 """In the place of a visit: what tells the sinks to delete."""
+LAG = 500
+"""ms for which a parser may not have read of a new definition."""
 DEFINITION = CrawlDefinition(id=CRAWL, delay=0.0, parallelism=4, robots=False)
 
 
@@ -105,6 +107,7 @@ class World:
         self.watch: EndWatch | None = None
         self.ended_with: list[tuple[int, str]] = []
         self.known: list[dict[str, CrawlDefinition]] = [{} for _ in range(self.shards)]
+        self.read: tuple[int, dict[str, CrawlDefinition]] = (0, {})  # what parsers know, and since when
         self.released: list[tuple[int, m.FetchOrder]] = []
         self.parsers_run = True
         self.die_at = -1
@@ -310,7 +313,7 @@ class World:
         self._commit("pages", number, taken)
 
     def _parse(self, order: m.FetchOrder, links: tuple[str, ...], page: tuple[int, int]) -> None:
-        definition = self.crawls[order.crawl]
+        definition = self._as_read(order)
         limit = definition.depth
         keep = compile_scope(definition.scope, definition.scope_rules)
         if is_forgotten(definition, order.url):
@@ -329,10 +332,19 @@ class World:
         if order.source == "page" and not is_forgotten(definition, order.url):
             self.records.append((order.url, order.visit))
         self._may_die()
+        if is_forgotten(self.crawls[order.crawl], order.url):
+            self.records.append((order.url, FORGOTTEN))
         outcome = m.ParseOutcome(crawl=order.crawl, fingerprint=order.fingerprint, visit=order.visit, depth=order.depth,
                                  page=page)  # fmt: skip
         self.log.append("inbox", order.shard, encode(m.Outcomes(items=(outcome,))))
         self._may_die()
+
+    def _as_read(self, order: m.FetchOrder) -> CrawlDefinition:
+        """The definition that the parser knows: up to `LAG` old, but not older than the order."""
+        since, read = self.read
+        if order.crawl not in read or read[order.crawl].version < order.rules or self.now - since >= LAG:
+            self.read = self.now, dict(self.crawls)
+        return self.read[1][order.crawl]
 
     def _name_sitemaps(self, order: m.FetchOrder, found: list[str]) -> None:
         for url in found:

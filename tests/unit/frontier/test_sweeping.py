@@ -364,24 +364,21 @@ def test_a_forgotten_host_is_forgotten_unless_it_asked_to_be_let_alone(hold: flo
     assert rig.told == [f"{A}/1"]
 
 
-@pytest.mark.parametrize("link", [False, True])
-def test_a_page_that_a_former_owner_had_ordered_is_forgotten_when_it_comes(link: bool) -> None:
-    """Nobody knows of its order when its URL is forgotten; `link`: it was named again, and kept out, meanwhile."""
+@pytest.mark.parametrize("kind", ["fetched", "failed", "parsed"])
+def test_an_answer_that_a_former_owner_had_ordered_brings_nothing_back(kind: str) -> None:
+    """Nobody knows of its order when its URL is forgotten; a link that was on its way names it before the answer."""
     rig = Sinks(crawl())
     (order,) = given(rig, seeds(f"{A}/1"))
     rig.load()
     rig.change(scope_rules=(deny_host("a.example"),))
     given(rig, forget(host="a.example"))
     assert (rig.known(), rig.told) == (0, [])
-    if link:
-        given(rig, links(f"{A}/1"))
-    given(rig, answer(order))
-    given(rig, answer(order))  # read again: told again, in the same words
-    assert [(word.url, word.id) for word in rig.forgotten] == [(f"{A}/1", "page:0:7")] * 2
-
-
-def test_a_page_of_a_url_that_nobody_forgot_is_none_of_the_sinks_business() -> None:
-    rig = Sinks(crawl(scope=DENIED, scope_rules=(deny_host("b.example"),)))
-    (order,) = given(Rig(), seeds(f"{A}/1"))
-    given(rig, answer(order))
-    assert rig.told == []
+    answers = {
+        "fetched": answer(order), "failed": answer(order, "failed", failure="http_status", status=404),
+        "parsed": parsed(order),
+    }  # fmt: skip
+    given(rig, links(f"{A}/1"), answers[kind])
+    row = rig.row(f"{A}/1")
+    assert (row.state, row.outcome) == (State.EXCLUDED, f"scope:{deny_host('a.example').id}")
+    given(rig, answers[kind])
+    assert (rig.row(f"{A}/1"), rig.failures) == (row, [])
