@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from streams.history import HostHistory
+
 SCHEMA = 1
 """The schema number this release writes, for every kind of message."""
 
@@ -45,10 +47,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
 
 
 def _written() -> int:
-    """The schema number of a new message. A factory, so that it is written although it is the default.
-
-    Left out, it would be read as the reader's own number: a newer release's message would pass for one of this release.
-    """
+    """Written although it is the default: left out, a newer release's number would be read as the reader's own."""
     return SCHEMA
 
 
@@ -366,6 +365,7 @@ class Failure(Message, frozen=True, kw_only=True, omit_defaults=False):
     at: int
     meta: Any = None
     traceparent: str = ""
+    history: HostHistory | None = None  # of its host, before this failure; none: of an attempt that was told before
 
 
 class CrawlCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -200,7 +200,11 @@ def _slim(failure: Failure) -> Failure:
     """What a redrive needs of a failure: all of a month's may be kept at once."""
     from msgspec.structs import replace
 
-    return replace(failure, reason="", evidence={}, meta=None) if failure.failure != "unreadable" else failure
+    return (
+        replace(failure, reason="", evidence={}, meta=None, history=None)
+        if failure.failure != "unreadable"
+        else failure
+    )
 
 
 # --- for people

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streams.definitions import CrawlDefinition
+from streams.frontier.history import noted
 from streams.frontier.hosts import HostQueue
 from streams.frontier.queues import HostQueues
 from streams.frontier.turn import Turn
@@ -53,6 +54,9 @@ class HostEffects:
         """
         if guest or outcome.failure is None or self._queues.host(turn, host).row.breaker.since:
             self.weigh(turn, outcome, host)
+        else:  # the row is written with what became of the file
+            queue = self._queues.host(turn, host)
+            self._queues.keep(turn, queue, recent=noted(queue.row, outcome, turn.now))
 
     @staticmethod
     def _breaker(queue: HostQueue, outcome: FetchOutcome, effect: HostEffect, now: int) -> dict[str, Any]:
@@ -62,6 +66,8 @@ class HostEffects:
         breaker = breaker_after(row.breaker, effect == "none", now, hold)
         if breaker != row.breaker:
             changes["breaker"] = breaker
+            if effect != "none":
+                changes["recent"] = noted(row, outcome, now)
         if effect == "slow" and not outcome.retry_after:
             until = now + round(pause_after(breaker) * 1000)
             if until > row.not_before:

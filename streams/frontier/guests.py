@@ -3,7 +3,7 @@
 RFC 9309 §2.3.1.2 wants redirects followed also to other hosts. The shard of the host that is asked decides when: its
 `Retry-After`, breaker and window hold for guests as for its own URLs, also after a restart. The answer is passed on to
 the shard of the origin that the file is for. What waits here is kept in memory: if it gets lost, the origin's shard
-asks again when the answer is overdue.
+sends it again (`streams.frontier.hops`).
 """
 
 from __future__ import annotations
@@ -45,13 +45,21 @@ class Guests:
         self._released = released
 
     def arrived(self, turn: Turn, queue: HostQueue, hop: RobotsHop) -> None:
-        """A hop wants to go to one of our hosts. The same one again takes the place of the first."""
+        """A hop wants to go to one of our hosts. It may be the same again: one that is out is let be.
+
+        One that waits is replaced, or refused if its host has been told to be left alone for long meanwhile. One that
+        was answered is asked for once more, and the origin's shard takes no notice of the second answer.
+        """
+        if self._is_out(hop):
+            return
         shut = self._gates.shut_until(queue.host, (hop.crawl,), turn.now)
         held = max(queue.row.not_before, queue.row.breaker.until, shut) - turn.now
+        guests = {name: guest for name, guest in (queue.guests or {}).items() if name != hop.origin}
         if held > PATIENCE:
             refuse(turn, hop, f"{queue.host} is left alone for {held // 1000} s", held / 1000)
-        elif not self._is_out(hop):
-            queue.guests = {**(queue.guests or {}), hop.origin: hop}
+        else:
+            guests[hop.origin] = hop
+        queue.guests = guests or None
         self._queues.schedule(queue, turn.now)
 
     def _is_out(self, hop: RobotsHop) -> bool:
@@ -70,6 +78,7 @@ class Guests:
                 continue
             out = Out(queue.host, hop.crawl, hop.hop, hop.attempt, turn.now, hop.origin, "guest")
             key = guest_key(hop.origin)
+            self._supersede(turn, key)
             queue.started(hop.crawl, turn.now, queue.limits.pace)
             values = self._gates.rules.of(crawl).for_url(hop.url)
             self._released.add(key, out)
@@ -78,10 +87,21 @@ class Guests:
                                  now=turn.now)  # fmt: skip
             turn.orders.append(order)
 
-    def answered(self, turn: Turn, queue: HostQueue, outcome: FetchOutcome, out: Out) -> None:
-        """The answer to a guest came: it is the origin's. Its requests were reported here already."""
+    def _supersede(self, turn: Turn, key: bytes) -> None:
+        """The origin has gone on to another hop: the one that is out, here or on another host, is not waited for."""
+        out = self._released.get(key)
+        if out is not None:
+            self._released.answer(key, out.visit, out.attempt)
+            self._over(self._queues.host(turn, out.host), out)
+            self._queues.schedule(self._queues.host(turn, out.host), turn.now)
+
+    def _over(self, queue: HostQueue, out: Out) -> None:
         queue.ended(out.crawl)
         self._queues.free(queue, out.crawl)
+
+    def answered(self, turn: Turn, queue: HostQueue, outcome: FetchOutcome, out: Out) -> None:
+        """The answer to a guest came: it is the origin's. Its requests were reported here already."""
+        self._over(queue, out)
         turn.routed.append((out.origin, _outcomes(
             msgspec.structs.replace(outcome, fingerprint=robots_key(out.origin), requests=())
         )))  # fmt: skip

@@ -14,8 +14,10 @@ import msgspec
 
 from streams.definitions import CrawlDefinition
 from streams.frontier.candidates import brings_links_into_reach
+from streams.frontier.history import history_of
 from streams.frontier.rows import State, Unresolved, UrlRow
 from streams.frontier.turn import Turn
+from streams.history import HostHistory
 from streams.messages import Candidate, Failure, FailureClass, FetchOutcome, Next, ParseOutcome
 from streams.policy.keys import SAFE, canonical_by
 from streams.policy.retry import decide
@@ -103,14 +105,16 @@ def fail(turn: Turn, key: bytes, row: UrlRow, fault: Fault, attempts: int) -> No
         turn.put(key, replace(row, state=State.FAILED, outcome=fault.failure, status=status, visited=turn.now, due=0,
                               unresolved=last))  # fmt: skip
         step = Next(action="none")
-    turn.failures.append(failure_of(row, fault, step, turn.now))
+    history = history_of(row.host, turn.host(row.host), turn.now)
+    turn.failures.append(failure_of(row, fault, step, turn.now, history))
 
 
-def failure_of(row: UrlRow, fault: Fault, step: Next, now: int) -> Failure:
+def failure_of(row: UrlRow, fault: Fault, step: Next, now: int, history: HostHistory | None = None) -> Failure:
     """The message for `failures`."""
     return Failure(
         url=row.url, crawl=row.crawl, visit=row.visit, attempt=row.attempt, failure=fault.failure,
         reason=fault.reason, evidence=fault.evidence, next=step, at=now, meta=row.meta, traceparent=row.traceparent,
+        history=history,
     )  # fmt: skip
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from dataclasses import replace as replaced
 
 from msgspec.structs import replace
 
@@ -21,6 +20,7 @@ from streams.frontier.due import DueRows
 from streams.frontier.explain import Facts
 from streams.frontier.gates import Gates
 from streams.frontier.guests import Guests
+from streams.frontier.hops import Hops
 from streams.frontier.hosts import NO_ASKS, HostQueue, waiting_hosts
 from streams.frontier.index import queue_place
 from streams.frontier.novelty import no_news
@@ -82,6 +82,7 @@ class Release:
         self._now = 0
         self._room_left = False
         self.queues = HostQueues(Turn(store, tallies, 0), waiting_hosts(store))
+        self._hops = Hops(self.released)
         self._guests = Guests(config.shard, epoch, crawls, self._gates, self.queues, self.released)
 
     # --- what a shard tells
@@ -137,7 +138,9 @@ class Release:
         if out.leg == "guest":
             self._guests.answered(turn, queue, outcome, out)
         elif outcome.result == "redirected" and out.visit < HOPS and crawl is not None:
-            self._send_away(turn, queue, out, outcome.location)
+            if out.leg == "own":  # nothing of it is out here while its file is asked for elsewhere
+                self._ended(queue, out)
+            self._hops.send(turn, out, outcome.location)
         else:
             self._robots_over(queue, out)
             if outcome.result != "deferred":
@@ -158,6 +161,7 @@ class Release:
             else:
                 self.answered(turn, out)
                 self.give_back(turn, out.host, out.crawl, key, revisit=out.revisit)
+        self._hops.again(turn)
 
     # --- what a shard asks
 
@@ -178,7 +182,7 @@ class Release:
         """When something may be released next (ms); infinity when nothing waits for time alone."""
         if self._closing.busy or self.reopening.busy:
             return self._now
-        times = [self._due.next_at(), self._gates.next_at(), self.revisits.next_at()]
+        times = [self._due.next_at(), self._gates.next_at(), self.revisits.next_at(), self._hops.next_at()]
         if self.released.room() > 0:
             times.append(self.queues.agenda.next_at())
         if self.queues.held or self.reopening.waiting:  # room that is left: the hosts let go on had no use for it
@@ -245,6 +249,7 @@ class Release:
         """The broker's clock was set back: nobody waits for a time that was counted from its former one."""
         by = self._now - now
         self.released.clock_went_back(by)
+        self._hops.clock_went_back(by)
         self.queues.clock_went_back(by, now)
 
     # --- one host
@@ -374,17 +379,10 @@ class Release:
         turn.orders.append(order)
         self.released.add(key, out)
 
-    def _send_away(self, turn: Turn, queue: HostQueue, out: Out, url: str) -> None:
-        """The file is on another host: its shard asks for it, and nothing of it is out here meanwhile."""
-        if out.leg == "own":
-            self._ended(queue, out)
-        away = replaced(out, visit=out.visit + 1, at=turn.now, leg="away")
-        self.released.add(robots_key(out.origin), away)
-        hop = RobotsHop(url=url, origin=out.origin, crawl=out.crawl, hop=away.visit, attempt=out.attempt)
-        turn.routed.append((url, hop))
-
     def _robots_over(self, queue: HostQueue, out: Out) -> None:
-        if out.leg != "away":
+        if out.leg == "away":
+            self._hops.over(out.origin)
+        else:
             self._ended(queue, out)
         if out.leg != "guest":
             queue.robots_out = False

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from streams.errors import NewerSchemaError
+from streams.history import PastFailure
 from streams.messages import Origin, RobotsRules, Source
 from streams.policy.retry import CLOSED, Breaker
 
@@ -142,6 +143,7 @@ class HostRow(msgspec.Struct, array_like=True, frozen=True):
     spent: dict[str, tuple[int, int]] = {}  # pages and bytes, by crawl: only for crawls with a budget for each host
     patterns: dict[str, Novelty] = {}  # by crawl and pattern of URL: only what brings the same again and again
     sitemaps: dict[str, int] = {}  # by crawl and origin: `fetched` of the robots.txt whose sitemaps it was told of
+    recent: tuple[PastFailure, ...] = ()  # the newest that said something about the host
 
 
 _encoder = msgspec.msgpack.Encoder()

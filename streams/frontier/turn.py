@@ -77,6 +77,7 @@ class Turn:
     spent: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # pages and bytes, by host and crawl
     _urls: dict[bytes, UrlRow | None] = field(default_factory=dict)
     _hosts: dict[str, HostRow | None] = field(default_factory=dict)
+    _met: dict[str, HostRow] = field(default_factory=dict)  # hosts that were read, not those that were changed
     _others: dict[bytes, bytes | None] = field(default_factory=dict)
 
     def load(self, fingerprints: Iterable[bytes]) -> None:
@@ -146,6 +147,14 @@ class Turn:
         stored = self.store.get_many([host_key(host) for host in hosts])
         found = [decode_host_row(data) if data is not None else UNKNOWN for data in stored]
         return [self._hosts.get(host, row) or UNKNOWN for host, row in zip(hosts, found, strict=True)]
+
+    def host(self, host: str) -> HostRow:
+        """The row of one host as this turn has left it, read once in a turn: many URLs of a dead host end in one."""
+        if host in self._hosts:
+            return self._hosts[host] or UNKNOWN
+        if host not in self._met:
+            (self._met[host],) = self.hosts((host,))
+        return self._met[host]
 
     def put_host(self, host: str, row: HostRow | None) -> None:
         """Change a host's row; None deletes it."""

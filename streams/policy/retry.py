@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from streams.history import Phase
 from streams.messages import FailureClass
 
 HostEffect = Literal["none", "count", "slow"]
@@ -229,8 +230,6 @@ PROBE_BUDGET: Final = 8
 HOLD_BUDGET: Final = 6 * 3600.0
 """A host that failed so many probes, or was held for so many seconds, is unreachable."""
 
-Phase = Literal["closed", "open", "half_open"]
-
 
 class Breaker(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What is known of a host's failures; a fresh one is closed. Persisted in the host's row."""
@@ -251,6 +250,11 @@ def phase(breaker: Breaker, now: int) -> Phase:
     return "open" if now < breaker.until else "half_open"
 
 
+def counted(breaker: Breaker, now: int) -> tuple[int, ...]:
+    """When the failures were that count against a closed breaker now."""
+    return tuple(at for at in breaker.failures if at > now - _ms(WINDOW))
+
+
 def breaker_after(breaker: Breaker, ok: bool, now: int, hold: float = FIRST_HOLD) -> Breaker:
     """The breaker after one request to the host. `ok`: its failure, if any, has the host effect `none`.
 
@@ -261,7 +265,7 @@ def breaker_after(breaker: Breaker, ok: bool, now: int, hold: float = FIRST_HOLD
     if ok:
         return CLOSED
     if not breaker.since:
-        recent = (*(at for at in breaker.failures if at > now - _ms(WINDOW)), now)
+        recent = (*counted(breaker, now), now)
         if len(recent) < FAILURES_TO_OPEN:
             return Breaker(failures=recent)
         return Breaker(since=now, until=now + _ms(hold))

@@ -62,6 +62,10 @@ NAMES: dict[str, tuple[tuple[str, str], ...]] = {
         ("tests/unit/agents/test_fetcher.py", "test_a_robots_redirect_to_another_host_is_left_to_the_frontier"),
         (NAMED, "test_robots_redirect"),
     ),
+    "lost-hop": (
+        (SCHEDULES, "test_lost_hop"), (SCHEDULES, "test_hops_that_are_sent_again_too_soon"),
+        ("tests/unit/frontier/test_guests.py", "test_a_hop_is_sent_again_until_it_is_answered"),
+    ),
     "late-rules": ((CLOCK, "test_late_rules_hold_for_orders_of_older_rules"), (NAMED, "test_late_rules")),
     "two-crawls": (
         (CLOCK, "test_of_two_crawls_on_one_host_the_strictest_rule_holds"),

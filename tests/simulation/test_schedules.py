@@ -9,8 +9,11 @@ import pytest
 
 from streams import messages as m
 from streams.definitions import CrawlDefinition
-from streams.frontier.rows import State
+from streams.frontier import hops
+from streams.frontier.hops import SEND_AGAIN
+from streams.frontier.rows import HostRow, State, encode_row, host_key
 from streams.frontier.shard import PAGE_LIFE
+from streams.topics import shard_of
 from tests.simulation.test_crawls import sealed
 from tests.simulation.world import CRAWL, DEFINITION, Answer, World, key_of
 
@@ -237,6 +240,53 @@ def test_hosts_whose_robots_lead_to_each_other(seed: int) -> None:
     world.seed_urls(f"{A}/1", f"{B}/1")
     sealed(world).run()
     assert {row.state for row in world.rows().values()} == {State.DONE}
+
+
+def leads_to_b(url: str, _asked: int) -> Answer:
+    """robots.txt of A lies on B."""
+    return Answer(location=f"{B}/r.txt") if url.startswith(A) else Answer(status=404)
+
+
+def site_with_robots(seed: int, crash: float) -> World:
+    """Any page is there; A's robots.txt is B's to ask for, whose shard is another one."""
+    assert shard_of("a.example", 2) != shard_of("b.example", 2)
+    definition = msgspec.structs.replace(DEFINITION, robots=True)
+    return World(lambda *_: Answer(), seed, crash=crash, definition=definition, robots=leads_to_b, answer_timeout=600.0)
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_lost_hop(seed: int, held: bool) -> None:
+    """B's owner dies with the hop: it waits for B (held), or its order is out. A is asked for in 90 s, not in 600."""
+    world, there = site_with_robots(seed, crash=0.0), shard_of("b.example", 2)
+    if held:
+        row = HostRow(not_before=world.now + 30_000)
+        world.stores[there].apply([(host_key("b.example"), encode_row(row))])
+    world.seed_urls(f"{A}/1")
+    sealed(world)
+    for _ in range(20_000):
+        shard = world.loaded.get(there)
+        queue = shard._release.queues.hosts.get("b.example") if shard is not None else None
+        if queue is not None and (queue.guests if held else queue.out):
+            break
+        world.step()
+    died = world.now
+    del world.loaded[there]
+    world.run()
+    assert world.rows()[f"{A}/1"].state is State.DONE
+    assert died + SEND_AGAIN - 1000 < world.ended_with[0][0] < died + SEND_AGAIN + 10_000
+    assert sum(url == f"{B}/r.txt" for _, url in world.requests) == (1 if held else 2)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_hops_that_are_sent_again_too_soon(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every hop arrives many times, and many answers come twice: the crawl ends as it must."""
+    monkeypatch.setattr(hops, "SEND_AGAIN", 20)
+    world = site_with_robots(seed, crash=(0.0, 0.02)[seed % 2])
+    world.seed_urls(f"{A}/1", f"{A}/2", f"{B}/1")
+    sealed(world).run()
+    assert {row.state for row in world.rows().values()} == {State.DONE}
+    assert [result for _, result in world.ended_with] == ["exhausted"]
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])

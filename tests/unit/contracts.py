@@ -14,6 +14,7 @@ import msgspec
 from streams import codecs
 from streams import messages as m
 from streams.definitions import CrawlDefinition, Keys, LimitRule, Recrawl, Scope, ScopeRule, Traps
+from streams.history import HostHistory, PastFailure
 
 GOLDEN = Path(__file__).parent / "golden"
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -49,6 +50,10 @@ FULL: dict[str, Any] = {
     "failure": m.Failure(
         **WHERE, visit=2, attempt=1, failure="http_status", reason="503", evidence={"status": 503, "server": "x"},
         next=m.Next(action="retry", at=9), at=3, meta=META, traceparent=TRACE,
+        history=HostHistory(
+            host="example.org", breaker="half_open", failures=1, probes=2, since=3, until=4,
+            recent=(PastFailure(2, "http_status", 500), PastFailure(3, "http_status", 503)),
+        ),
     ),
     "crawl": CrawlDefinition(
         id="news", version=3, state="ended", endless=True, scope=Scope(mode="host", values=("example.org",)), depth=2,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agents.cli.failures import Asked, _newest, _print, _slim
+from streams.history import HostHistory
 from streams.messages import Failure, Next
 
 EVIDENCE: dict[str, str | int] = {"topic": "urls", "partition": 0, "offset": 7}
@@ -15,6 +16,7 @@ EVIDENCE: dict[str, str | int] = {"topic": "urls", "partition": 0, "offset": 7}
 def failure(action: Any = "none", **fields: Any) -> Failure:
     return Failure(**{"url": "http://h.example/a", "crawl": "c", "visit": 1, "attempt": 4, "failure": "timeout",
                       "reason": "no [bold]answer", "evidence": {"status": 5}, "meta": {"a": 1}, "at": 1_000,
+                      "history": HostHistory(host="h.example", breaker="closed"),
                       "next": Next(action=action, at=2_000), **fields})  # fmt: skip
 
 
@@ -48,7 +50,8 @@ def test_the_newest_come_first_over_all_partitions() -> None:
 
 def test_a_redrive_keeps_little_of_a_failure() -> None:
     slim = _slim(failure())
-    assert (slim.reason, slim.evidence, slim.meta, slim.url) == ("", {}, None, "http://h.example/a")
+    assert (slim.reason, slim.evidence, slim.meta, slim.history) == ("", {}, None, None)
+    assert slim.url == "http://h.example/a"
     assert _slim(UNREADABLE) is UNREADABLE
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from streams import messages as m
 from streams.frontier.guests import PATIENCE
+from streams.frontier.hops import SEND_AGAIN
 from streams.frontier.robots import HOPS
 from streams.frontier.rows import HostRow, State, encode_row, host_key
 from streams.policy.retry import Breaker
@@ -194,15 +195,102 @@ def test_a_hop_that_is_given_back_begins_anew() -> None:
 
 
 def test_a_hop_that_gets_lost_is_asked_for_again() -> None:
-    """Y's shard dies with the hop in memory; X's asks again when the answer is overdue."""
+    """Y's shard dies with the hop in memory, again and again; X's begins anew when the answer is overdue."""
     shard = rig()
     hop = redirected(shard, asked(shard))
     given(shard, hop)
     given(shard, msgspec.structs.replace(hop))
-    (again,) = [order for order in shard.sleep() if order.url == ROBOTS]
-    assert shard.now == START + 600_001
+    (again,) = shard.next_orders()
+    assert (again.url, shard.now) == (ROBOTS, START + 600_001)
+    assert shard.routed == [(THERE, hop)] * 6  # meanwhile it was sent again and again
     assert redirected(shard, again) == hop
     assert shard.hosts.get("y.example") is None or not shard.hosts["y.example"].out
+
+
+def test_a_hop_is_sent_again_until_it_is_answered() -> None:
+    """lost-hop: with the same identity, and not once more."""
+    shard = rig()
+    hop = redirected(shard, asked(shard))
+    for number in (1, 2):
+        assert shard.sleep() == []
+        assert shard.now == START + number * SEND_AGAIN
+        assert shard.routed == [(THERE, hop)]
+        shard.routed.clear()
+    (order,) = given(shard, hop)
+    given(shard, rules(order))
+    assert urls_of(given(shard, passed_on(shard))) == [PAGE]
+    shard.turn(wait=2 * SEND_AGAIN)
+    assert shard.routed == []
+
+
+def test_a_clock_that_is_set_back_does_not_keep_a_hop_from_being_sent_again() -> None:
+    shard = rig()
+    hop = redirected(shard, asked(shard))
+    shard.turn(wait=-HOUR)
+    shard.turn(wait=SEND_AGAIN)
+    assert shard.routed == [(THERE, hop)]
+
+
+def test_a_hop_again_after_its_answer_is_asked_for_once_more_and_changes_nothing() -> None:
+    """It was on its way again when the answer came: two answers, of which the first counts."""
+    shard = rig()
+    hop = redirected(shard, asked(shard))
+    (order,) = given(shard, hop)
+    given(shard, rules(order, (False, "/private"), version="first"))
+    first = passed_on(shard)
+    (second,) = given(shard, hop)
+    given(shard, rules(second, (False, "/"), version="second"))
+    late = passed_on(shard)
+    assert urls_of(given(shard, first)) == [PAGE]
+    before, stored = shard.host("x.example"), dict(shard.store.rows)
+    assert given(shard, late, first, late) == []
+    assert shard.host("x.example") == before
+    assert before.robots["http://x.example"].version == "first"
+    assert shard.store.rows == stored
+    assert "y.example" not in shard.hosts  # nothing is out there any more
+
+
+def test_a_hop_that_waits_is_refused_when_it_comes_again_to_a_host_that_is_left_alone_for_long() -> None:
+    shard = rig()
+    known(shard, "y.example", not_before=START + 9000)
+    hop = redirected(shard, asked(shard))
+    assert given(shard, hop) == []
+    queue = shard.hosts["y.example"]
+    queue.row = msgspec.structs.replace(queue.row, not_before=START + PATIENCE + 1)
+    assert given(shard, hop) == []
+    assert not queue.guests
+    given(shard, passed_on(shard))
+    assert shard.host("x.example").probes["http://x.example"].failure == "host_unreachable"
+
+
+def test_a_hop_that_is_out_is_let_be_when_it_comes_again_to_a_host_that_is_left_alone_for_long() -> None:
+    shard = rig()
+    hop = redirected(shard, asked(shard))
+    (order,) = given(shard, hop)
+    queue = shard.hosts["y.example"]
+    queue.row = msgspec.structs.replace(queue.row, not_before=START + PATIENCE + 1)
+    assert (given(shard, hop), shard.routed) == ([], [])
+    given(shard, rules(order))
+    assert urls_of(given(shard, passed_on(shard))) == [PAGE]
+
+
+def test_a_hop_again_gives_way_to_the_next_one_of_its_file() -> None:
+    """It came again when it was answered by a redirect to a third host of its shard: nobody waits for it there."""
+    shard = rig()
+    hop = redirected(shard, asked(shard))
+    (order,) = given(shard, hop)
+    given(shard, answer(order, "redirected", location="http://z.example/r.txt", status=301))
+    told = passed_on(shard)
+    (second,) = given(shard, hop)
+    given(shard, told)
+    (_, onward) = shard.routed.pop()
+    (third,) = given(shard, onward)
+    assert third.url == "http://z.example/r.txt"
+    assert "y.example" not in shard.hosts  # its window is free
+    given(shard, rules(second))
+    assert shard.routed == []
+    given(shard, rules(third))
+    assert urls_of(given(shard, passed_on(shard))) == [PAGE]
 
 
 def test_a_hop_of_a_crawl_nobody_knows_is_dropped() -> None:

@@ -10,6 +10,7 @@ from streams import messages as m
 from streams.definitions import Keys
 from streams.frontier.outcomes import jitter
 from streams.frontier.rows import State
+from streams.history import HostHistory
 from streams.policy.retry import SPREAD
 from tests.unit.frontier.rig import START, Rig, answer, crawl, failed, given, key, links, parsed, seed, seeds
 
@@ -111,6 +112,7 @@ def test_a_failure_is_tried_again_when_its_time_has_come() -> None:
     assert failure == m.Failure(
         url=URL, crawl="c", visit=1, attempt=0, failure="timeout", reason="slow", evidence={"phase": "connect"},
         next=m.Next(action="retry", at=row.due), at=START, meta={"k": 1}, traceparent="t",
+        history=HostHistory(host="h.example", breaker="closed"),
     )  # fmt: skip
     assert rig.settle() == []
     (again,) = rig.next_orders()
