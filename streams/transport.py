@@ -43,6 +43,13 @@ _FENCED = 82
 _MEMBERS = 5  # position in the description of a group (Kafka protocol, DescribeGroups)
 
 
+class MembershipLost(Exception):
+    """The worker can take no part in its group any more, for a reason that a restart may mend."""
+
+    def __init__(self, group: str, error: BaseException) -> None:
+        super().__init__(f"membership in {group} failed: {str(error) or type(error).__name__}")
+
+
 def is_member(member_id: str, name: str) -> bool:
     """Whether a member is the static one of that name: the broker makes its id from the name, a hyphen and a UUID."""
     return re.fullmatch(re.escape(name) + r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", member_id) is not None
@@ -67,6 +74,7 @@ class BatchThread(driver.AIOKafkaConsumerThread):
         """Connect, and note from then on when the coordinator accepts us, and when it knows another one of our name."""
         await super().on_start()
         coordinator = self.kafka._coordinator  # noqa: SLF001 - pinned, see above
+        self._end_with(coordinator)
         send = coordinator._send_req  # noqa: SLF001
 
         async def send_and_note(request: Any) -> Any:
@@ -81,6 +89,27 @@ class BatchThread(driver.AIOKafkaConsumerThread):
             return response
 
         coordinator._send_req = send_and_note  # noqa: SLF001
+
+    def _end_with(self, coordinator: Any) -> None:
+        """End the process when membership fails in a way that aiokafka does not mend.
+
+        It keeps such an error for the next `getmany`, and neither joins nor sends heartbeats until then. Nobody here
+        calls that: the member would be gone from its group for good, without a word. So would it if the routine ended.
+        """
+
+        def fail(error: BaseException) -> None:
+            if not coordinator._closing.done():  # noqa: SLF001 - pinned, see above
+                self.app.port.fatal(MembershipLost(coordinator.group_id, error))
+
+        async def push(error: BaseException) -> None:
+            fail(error)
+
+        def ended(routine: asyncio.Task[None]) -> None:
+            if not routine.cancelled() and (error := routine.exception()) is not None:
+                fail(error)
+
+        coordinator._push_error_to_user = push  # noqa: SLF001 - as above
+        coordinator._coordination_task.add_done_callback(ended)  # noqa: SLF001
 
     async def _replaced(self, coordinator: Any) -> bool:
         """Whether the group has another member of our static name.

@@ -46,6 +46,9 @@ READ = ("fetches", "inbox", "pages", "records", "failures", "crawls", "urls")
 GROUPS = {
     "frontier": ("urls", "inbox"), "fetcher": ("fetches",), "parser": ("pages",), "exporter": ("records", "failures"),
 }  # fmt: skip
+DEATHS = "workers that ended by themselves"
+"""The name of that figure; it counts over the life of the service."""
+
 SETTLING = 60.0
 """Seconds after the end until everything is exported and committed."""
 
@@ -207,7 +210,7 @@ class Crawling:
             run_fyke(self.service.settings, self.service.folder, "audit", "--crawl", self.name, "--json")
         )
         verdict.require(audit["clean"], f"fyke audit: {json.dumps(audit)[:1500]}")
-        verdict.figures |= {"workers that ended by themselves": self.workers.deaths}
+        verdict.figures |= {DEATHS: self.workers.deaths}
         return verdict
 
     def has_ended(self) -> bool:

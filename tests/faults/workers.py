@@ -6,6 +6,7 @@ its place, of the other a take-over after the session time-out.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -128,11 +129,15 @@ class Process:
             return {}
         return {sample[0]: float(sample[2]) for sample in SAMPLE.findall(text)}
 
-    def serves(self, *, partitions: bool = True) -> bool:
-        """Whether the group's coordinator confirms it, and it owns partitions if it must."""
+    def serves(self, *, partitions: bool = True, since: float = -math.inf) -> bool:
+        """Whether the group's coordinator confirms it, and it owns partitions if it must.
+
+        `since`: the confirmation must not be older than that moment (by the monotonic clock).
+        """
+        newest = min(CONFIRMED, time.monotonic() - since)
         numbers = self.numbers()
         owns = not partitions or numbers.get("fyke_assigned_partitions", 0) > 0
-        return owns and numbers.get("fyke_confirmed_age_seconds", 1e9) <= CONFIRMED
+        return owns and numbers.get("fyke_confirmed_age_seconds", math.inf) <= newest
 
     def cpu(self) -> float:
         """CPU seconds of the process that runs now."""
@@ -202,9 +207,13 @@ class Workers:
             process.start()
         self.until(self.serve, "all workers own partitions")
 
-    def serve(self) -> bool:
-        """Whether every worker that is wanted is confirmed and owns partitions."""
-        return all(process.serves() for process in self.all.values() if process.wanted)
+    def serve(self, since: float = -math.inf) -> bool:
+        """Whether every worker that is wanted is confirmed (and has been since that moment) and owns partitions."""
+        return all(process.serves(since=since) for process in self.all.values() if process.wanted)
+
+    def unanswered(self) -> int:
+        """Orders released and not answered, in all shards, as the frontier's workers count them now."""
+        return sum(int(each.numbers().get("fyke_frontier_orders_unanswered", 0)) for each in self.of("frontier"))
 
     def tend(self) -> None:
         """Start again what ended by itself."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
@@ -25,6 +25,7 @@ from agents.io.admin import Admin
 from streams.errors import EnvironmentFault, MessageError
 from streams.settings import Settings
 from streams.topics import FAILURES, FETCHES, INBOX, PAGES, RECORDS, Topic
+from streams.transport import MembershipLost
 from tests.kafka import TestBroker, settings_for
 
 pytestmark = pytest.mark.broker
@@ -260,6 +261,23 @@ async def test_heartbeats_confirm_the_ownership(broker: TestBroker, admin: Admin
         joined = runner.app.confirmed_at()
         assert time.clock_gettime(time.CLOCK_BOOTTIME) - joined < 5
         await until(lambda: runner.app.confirmed_at() > joined, 3)
+
+
+async def test_a_membership_that_fails_for_good_ends_the_process(
+    broker: TestBroker, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client would keep the error for a call that never comes: no heartbeat, no rejoin, no word."""
+    ended: list[BaseException] = []
+
+    async def unexpected() -> NoReturn:
+        raise KafkaError("an answer that nobody knows")
+
+    monkeypatch.setattr("agents.delivery.runner.die", ended.append)
+    async with running(Recorder(), settings_of(broker)) as runner:
+        monkeypatch.setattr(runner.app.batches._thread.kafka._coordinator, "_do_heartbeat", unexpected)
+        await until(lambda: bool(ended))
+    assert isinstance(ended[0], MembershipLost)
+    assert str(ended[0]) == f"membership in {broker.prefix}recorder failed: KafkaError: an answer that nobody knows"
 
 
 async def test_two_topics_and_the_numbers(broker: TestBroker, admin: Admin, plain: AIOKafkaProducer) -> None:
