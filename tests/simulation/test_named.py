@@ -7,7 +7,6 @@ Each is a small plan and the moment at which something strikes. That nothing com
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +15,17 @@ import pytest
 from streams.frontier.end import EndWatch
 from streams.messages import Seed
 from streams.topics import INBOX, URLS, shard_of
+from tests.simulation.moments import on_the_wire, orders_wait, play, told_to_wait
 from tests.simulation.named import NAMES
+from tests.simulation.ring import operator
+from tests.simulation.ring.faults import HOUR
 from tests.simulation.ring.fetcher import FetcherWorker
 from tests.simulation.ring.frontier import FrontierWorker
 from tests.simulation.ring.judge import Broken
+from tests.simulation.ring.mutants import nobody
 from tests.simulation.ring.parser import ExporterWorker
 from tests.simulation.ring.plan import Plan
-from tests.simulation.ring.ring import BUILD, HOUR, Ring
+from tests.simulation.ring.ring import BUILD, Ring
 from tests.simulation.ring.stage import Build
 from tests.simulation.ring.web import Answer, Page, Web
 
@@ -30,32 +33,8 @@ ROOT = Path(__file__).parents[2]
 SEEDS = range(4)
 
 
-def play(plan: Plan, moment: Callable[[Ring], bool], strike: Callable[[Ring], None], times: int = 1) -> Ring:
-    """Run a plan; at the moment, and at the next ones, something strikes."""
-    ring = Ring(plan, BUILD)
-    with ring.time():
-        for _ in range(times):
-            while not moment(ring):
-                assert ring.advance(), "the moment never came"
-            strike(ring)
-            ring.judge.trouble()
-        ring.run()
-    ring.close()
-    return ring
-
-
-def told_to_wait(ring: Ring) -> bool:
-    """A host has asked to be left alone, and the frontier was told."""
-    return any(host.hold > ring.engine.time for host in ring.judge._hosts.values())
-
-
-def on_the_wire(ring: Ring) -> bool:
-    return any(ring.judge._running.values())
-
-
-def orders_wait(ring: Ring) -> bool:
-    committed = ring.groups[1].committed
-    return any(ring.broker.end(*place) > committed.get(place, 0) + 1 for place in ring.groups[1].places)
+def slower(ring: Ring) -> None:
+    ring.operator.update("c0", operator.slower)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -112,19 +91,14 @@ def test_rebalance_storm(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_late_rules(seed: int) -> None:
     """The delay is raised with orders out: from the moment a fetcher has read it, it holds."""
-    play(Plan(seed, 1, 16, 1, 1, 1, ()), orders_wait, lambda ring: ring.update("c0", delay=4.0))
+    play(Plan(seed, 1, 16, 1, 1, 1, ()), orders_wait, slower)
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_clock_skew(seed: int, jump: int) -> None:
     """The broker's clock jumps while a host is to be left alone."""
-
-    def strike(ring: Ring) -> None:
-        ring.judge.jumped = True
-        ring.engine.jump(jump)
-
-    play(Plan(seed, 2, 20, 2, 1, 2, ("busy",)), told_to_wait, strike)
+    play(Plan(seed, 2, 20, 2, 1, 2, ("busy",)), told_to_wait, lambda ring: ring.jump(jump))
 
 
 def test_robots_redirect() -> None:
@@ -159,11 +133,6 @@ def test_export_behind(seed: int) -> None:
     ring = play(Plan(seed, 2, 10, 2, 1, 1, ()), on_the_wire,
                 lambda ring: ring.pause(ring.workers(ExporterWorker)[0], 90.0))  # fmt: skip
     assert ring.folder.lines
-
-
-def nobody(_epoch: int) -> int:
-    """No owner can be told from another."""
-    return 0
 
 
 def between_rounds(build: Build) -> None:
@@ -210,21 +179,29 @@ def test_progress_without_epoch_ends_too_early() -> None:
 
 # ---- the table
 
-REVIEWED = 41
-"""Names that the reviews brought up; those that the ring found follow."""
+REVIEWS = range(1, 41)
+"""Cases that a review of the design brought up."""
+ROW = re.compile(r"\| `([a-z0-9-]+)` \| ([^|]+) \| [^|]+ \| ([^|]+) \|")
+"""Name, case, what happens, where it is tested."""
+PAGE = (ROOT / "docs" / "simulation.md").read_text()
+TABLE = {name: (case, files) for name, case, files in ROW.findall(PAGE)}
 
 
-def test_every_schedule_of_the_review_has_a_test() -> None:
-    assert len(NAMES) >= REVIEWED
-    assert all(NAMES.values())
+def test_every_case_has_a_schedule() -> None:
+    cases = {case for case, _ in TABLE.values()}
+    assert {f"review {number}" for number in REVIEWS} <= cases
+    assert {"§3", "§4", "§7"} <= {case[:2] for case in cases}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_leads_to_tests_that_exist(name: str) -> None:
+    assert NAMES[name]
     for path, test in NAMES[name]:
         assert re.search(rf"def {test}\(", (ROOT / path).read_text()), f"{path} has no {test}"
 
 
-def test_the_page_lists_every_name() -> None:
-    page = (ROOT / "docs" / "simulation.md").read_text()
-    assert [name for name in NAMES if f"`{name}`" not in page] == []
+def test_the_page_and_the_schedules_agree() -> None:
+    paths = {name: sorted({path.removeprefix("tests/") for path, _ in tests}) for name, tests in NAMES.items()}
+    assert {name: files for name, (_, files) in TABLE.items()} == {
+        name: ", ".join(found) for name, found in paths.items()
+    }

@@ -159,6 +159,10 @@ class Group:
         if generation == self.generation and self.assignment.get(place) is member:
             self.committed[place] = max(self.committed.get(place, 0), offset)
 
+    def owns(self, member: Member, place: Place) -> bool:
+        """Whether a partition is a member's, whatever it believes."""
+        return member.generation == self.generation and self.assignment.get(place) is member
+
     def watch(self, member: Member) -> None:
         """It fell silent: look again when its session ends."""
         self.engine.at((member.silent or self.engine.time) + SESSION, self._look)

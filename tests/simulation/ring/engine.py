@@ -50,7 +50,7 @@ class Task:
 
     __slots__ = ("asked", "coro", "ready", "wake", "worker")
 
-    def __init__(self, worker: Worker, coro: Coroutine[Any, Any, None]) -> None:
+    def __init__(self, worker: Worker, coro: Coroutine[Any, Any, object]) -> None:
         self.worker = worker
         self.coro = coro
         self.ready: Ready | None = None
@@ -82,7 +82,7 @@ class Worker:
         self.twice = False  # its next message is written twice
         self.tasks: list[Task] = []
 
-    def spawn(self, coro: Coroutine[Any, Any, None]) -> Task:
+    def spawn(self, coro: Coroutine[Any, Any, object]) -> Task:
         """Start a coroutine."""
         task = Task(self, coro)
         self.tasks.append(task)

@@ -9,19 +9,20 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from agents.holdings import Holding, Holdings
+from agents.jobs import Job as RealJob
 from agents.jobs import Key, Recent, for_order, key_of
 from streams import messages as m
 from streams.definitions import CrawlDefinition
-from streams.policy import answers, robots, urls
-from streams.policy.dispatch import Begin, Dispatcher, Waiting
-from streams.policy.in_force import InForce, Terms, terms_of
+from streams.policy import answers, robots
+from streams.policy.dispatch import Defer, Dispatcher, Waiting
+from streams.policy.in_force import InForce
 from streams.policy.politeness import FOREVER, Limits
 from streams.topics import FETCHES, PAGES, Topic, page_partition
 from tests.simulation.ring.engine import Task, until
 from tests.simulation.ring.stage import Stage
 
 if TYPE_CHECKING:
-    from agents.delivery import Delivery
+    from agents.delivery import Delivery, Slot
     from tests.simulation.ring.broker import Group, Place
     from tests.simulation.ring.ring import Ring
     from tests.simulation.ring.web import Answer
@@ -31,24 +32,18 @@ HEARTBEAT = 2.0
 CONCURRENCY = 48
 BACKLOG = 2000
 HOPS = 5
+REASK = 1.0
+REASKED = frozenset({"window", "robots"})
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class Job(RealJob):
     """An order being worked on, for all (order, offset) that wait for its outcome."""
 
-    order: m.FetchOrder
-    partition: int
-    holding: Holding
-    waiters: list[tuple[m.FetchOrder, int]]
-    url: str
-    terms: Terms
-    limits: Limits = field(default_factory=Limits)
-    hops: int = 0
     known: dict[str, CrawlDefinition] = field(default_factory=dict)  # when it began to connect
     on_wire: bool = False
     began: float = 0.0
-    task: Task | None = None
+    work: Task | None = None
 
 
 class Acks:
@@ -86,7 +81,7 @@ class FetcherWorker(Stage):
         self._look = False
         self._taking: Task | None = None
         super().__init__(ring, name, group)
-        self._in_force = InForce(self.crawls)
+        self._in_force = InForce(self.crawls, ring.mode)
         self.spawn(self._main())
 
     # ---- membership
@@ -111,8 +106,8 @@ class FetcherWorker(Stage):
         self._holdings.keep(numbers)
         for job in list(self._jobs.values()):
             if self._holdings.get(job.partition) is not job.holding:
-                if job.task is not None:
-                    self.cancel(job.task)
+                if job.work is not None:
+                    self.cancel(job.work)
                 self._forget(job)
         await self._holdings.take(numbers)
         self._ready = self._look = True
@@ -161,10 +156,10 @@ class FetcherWorker(Stage):
             return
         job = self._jobs.get(key)
         if job is not None:
-            job.waiters.append((order, offset))
+            job.waiters.append((order, cast("Slot", offset)))
             return
-        terms = terms_of(order, order.url, 0.0)
-        job = self._jobs[key] = Job(order, partition, holding, [(order, offset)], order.url, terms)
+        waiters = cast("list[tuple[m.FetchOrder, Slot]]", [(order, offset)])
+        job = self._jobs[key] = Job(order, partition, holding, self.engine.time, waiters, order.url, order.kind)
         if offset < holding.old:
             await self._give_back(job)
         else:
@@ -174,7 +169,14 @@ class FetcherWorker(Stage):
         definition = self.crawls.get(job.order.crawl)
         if definition is not None and definition.state in ("paused", "ended"):
             return definition.state
-        job.limits = self._in_force.limits(job.terms)
+        released = job.order.rules
+        job.obey(definition, self._in_force)
+        if job.values is not None and definition is not None:
+            if not job.values.opening(self.engine.broker()).open:
+                return "window"
+            newer = definition.version > released and job.order.kind == "page"
+            if newer and job.values.robots and not job.order.robots:
+                return "robots"
         return job.limits
 
     def read(self) -> None:
@@ -189,30 +191,38 @@ class FetcherWorker(Stage):
     async def _pump(self) -> None:
         if not self.confirmed():
             return
+        deferred: list[Defer[Job]] = []
         for step in list(self._dispatcher.steps(self.engine.time, CONCURRENCY - self._open)):
-            if isinstance(step, Begin):
-                self._open += 1
-                step.item.on_wire, step.item.began = True, self.engine.time
-                self.ring.judge.begins(self, step.item)
-                step.item.task = self.spawn(self._run(step.item, step.ticket))
-                step.item.task.resume()  # to where it connects
-            else:
-                await self._give_back(step.item, step.reason, step.until)
+            if isinstance(step, Defer):
+                deferred.append(step)
+                continue
+            self._open += 1
+            step.item.on_wire, step.item.began = True, self.engine.time
+            self.ring.judge.wire.begins(self, step.item)
+            work = step.item.work = self.spawn(self._run(step.item, step.ticket))
+            work.resume()  # to where it connects
+        again = self.engine.time + REASK
+        for step in deferred:
+            await self._give_back(step.item, step.reason, again if step.reason in REASKED else step.until)
 
     def expired(self) -> None:
         """An owner that is not confirmed ends its requests."""
         for job in list(self._jobs.values()):
-            if job.on_wire and job.task is not None:
-                self.cancel(job.task)
+            if job.on_wire and job.work is not None:
+                self.cancel(job.work)
                 self._next(job)
 
     def _permit(self, job: Job) -> bool:
-        return self._ready and self._holdings.get(job.partition) is job.holding and self.confirmed()
+        held = job.holding.clock.held_until(job.order.host) > self.engine.time
+        return self._ready and self._holdings.get(job.partition) is job.holding and self.confirmed() and not held
 
     async def _run(self, job: Job, ticket: int) -> None:
         answer = await self._request(job, ticket)
+        if answer is None and (until := job.holding.clock.held_until(job.order.host)) > self.engine.time:
+            await self._give_back(job, "host", until)
+            return
         outcome = None if answer is None else await self._conclude(job, answer)
-        job.task = None
+        job.work = None
         if outcome is None:
             self._next(job)
             return
@@ -228,18 +238,18 @@ class FetcherWorker(Stage):
             if not self._permit(job):
                 return None
             clock.sent(ticket, engine.time)
-            answer = self.ring.web.ask(job.url)
+            answer = self.ring.web.ask(job.url, job.order.etag)
             arrives = engine.time + engine.random.choice((0.0, 0.02, 0.05))
-            request = self.ring.judge.arrives(self, job, arrives, arrives + answer.seconds)
+            request = self.ring.judge.wire.arrives(self, job, arrives, arrives + answer.seconds)
             self._touch(job)
             await until(None, arrives + answer.seconds)
             if answer.retry_after:
                 clock.hold(job.order.host, engine.time + answer.retry_after)
-                self.ring.judge.asked_to_wait(job, engine.time + answer.retry_after)
+                self.ring.judge.wire.asked_to_wait(job, engine.time + answer.retry_after)
             return answer
         finally:
             clock.end(ticket, engine.time)
-            self.ring.judge.left(request)
+            self.ring.judge.wire.left(request)
             self._open -= 1
             job.on_wire = False
             self._touch(job)
@@ -252,20 +262,24 @@ class FetcherWorker(Stage):
     async def _conclude(self, job: Job, answer: Answer) -> m.FetchOutcome | None:
         order = job.order
         at = self.engine.broker()
-        facts: dict[str, Any] = {"status": answer.status, "retry_after": answer.retry_after or None}
+        facts: dict[str, Any] = {"status": answer.status, "retry_after": answer.retry_after or None,
+                                 "elapsed": answer.seconds}  # fmt: skip
         if order.kind == "robots":
             return self._robots(job, answer, at, facts)
         if answer.failure or answer.status >= 400:
             return outcome_of(order, "failed", failure=answer.failure or "http_status", **facts)
         if answer.location:
             return outcome_of(order, "redirected", location=answer.location, **facts)
+        if answer.status == 304:
+            return outcome_of(order, "unchanged", etag=answer.etag, **facts)
         partition = page_partition(order.url, self.ring.plan.shards)
         page = m.PageHeaders(
             crawl=order.crawl, url=order.url, fingerprint=order.fingerprint, visit=order.visit, shard=order.shard,
             status=200, headers=[], start=at, first_byte=at, end=at, rules=order.rules, depth=order.depth,
+            priority=order.priority, source=order.source,
         )  # fmt: skip
-        offset = await self.write(partial(self.append, PAGES.name, partition, (page, list(answer.links))))
-        return outcome_of(order, "fetched", page=(partition, offset), status=200)
+        offset = await self.write(partial(self.append, PAGES.name, partition, (page, answer)))
+        return outcome_of(order, "fetched", page=(partition, offset), etag=answer.etag, size=answer.size, **facts)
 
     def _robots(self, job: Job, answer: Answer, at: int, facts: dict[str, Any]) -> m.FetchOutcome | None:
         order = job.order
@@ -274,7 +288,7 @@ class FetcherWorker(Stage):
             return outcome_of(order, "failed", failure=answer.failure, robots_rules=rules, **facts)
         verdict = answers.judge(job.url, answer.status, [answer.location.encode()], conditional=False)
         if verdict.result == "redirected" and job.hops < HOPS:
-            if urls.politeness_key(verdict.location, "host") != order.host:
+            if self.ring.key(verdict.location) != order.host:
                 return outcome_of(order, "redirected", location=verdict.location, **facts)
             job.url, job.hops = verdict.location, job.hops + 1
             return None
@@ -286,7 +300,7 @@ class FetcherWorker(Stage):
     # ---- the end of a job
 
     def _next(self, job: Job) -> None:
-        job.task = None
+        job.work = None
         if not self._ready or self._holdings.get(job.partition) is not job.holding:
             self._forget(job)
             return
@@ -295,7 +309,7 @@ class FetcherWorker(Stage):
         self.engine.changes += 1
 
     def _waiting(self, job: Job, deadline: float) -> Waiting[Job]:
-        renew = partial(self._in_force.limits, job.terms)
+        renew = partial(self._in_force.limits, job.next_terms())
         return Waiting(job, job.order.host, job.holding.clock, deadline, renew=renew)
 
     async def _give_back(self, job: Job, reason: str = "", at: float = FOREVER) -> None:
@@ -305,7 +319,7 @@ class FetcherWorker(Stage):
         facts: dict[str, Any] = {"gap": seconds or 0.0} if reason == "delay" else {"retry_after": seconds}
         await self._tell(outcome_of(job.order, "deferred", reason=reason, **facts), waiters, job.partition)
 
-    async def _tell(self, outcome: m.FetchOutcome, waiters: Iterable[tuple[m.FetchOrder, int]], partition: int) -> None:
+    async def _tell(self, outcome: m.FetchOutcome, waiters: Iterable[tuple[m.FetchOrder, Any]], partition: int) -> None:
         acks, generation = self._acks.get(partition), self.generation
         for order, offset in waiters:
             message = m.Outcomes(items=(for_order(outcome, order),))

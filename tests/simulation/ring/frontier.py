@@ -16,11 +16,12 @@ from streams.errors import OwnershipLost
 from streams.frontier.end import EndWatch, result_of, seems_over
 from streams.frontier.release import ShardConfig
 from streams.frontier.shard import Shard
-from streams.policy.urls import politeness_key
+from streams.policy.urls import canonical, fingerprint
 from streams.state.fencing import Headers
 from streams.state.ledger import Ledger
-from streams.topics import FAILURES, INBOX, PROGRESS, URLS, Topic, shard_of
+from streams.topics import FAILURES, INBOX, PROGRESS, RECORDS, URLS, Topic, shard_of
 from tests.simulation.ring.engine import Task, step, until, when
+from tests.simulation.ring.parser import DELETED
 from tests.simulation.ring.stage import Stage
 from tests.simulation.world import crawls_of
 
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 BATCH = 6
 """Most messages a turn takes; most rows in a pack of the changelog."""
-NEVER = 1e9
-"""Seconds until rows of ended crawls expire: in the end all of them are looked at."""
 
 
 class ChangelogOf:
@@ -114,7 +113,10 @@ class FrontierWorker(Stage):
         records = ring.changelogs[number].records
         ledger.absorb(records[disk.offset + 1 :], len(records))
         epoch = await ledger.claim()
-        config = ShardConfig(number, release_floor=ring.floor, answer_timeout=ring.answer_timeout, expire_after=NEVER)
+        config = ShardConfig(
+            number, ring.mode, release_floor=ring.floor, answer_timeout=ring.answer_timeout,
+            expire_after=ring.expire_after,
+        )  # fmt: skip
         shard = Shard(config, disk, epoch, self.crawls)
         ring.judge.loaded(number, epoch, shard, disk)
         shard.position = self.group.committed.get((INBOX.name, number), 0)
@@ -129,12 +131,13 @@ class FrontierWorker(Stage):
         while True:
             taken = broker.read(INBOX.name, number, shard.position, random.randint(1, BATCH))
             inbox = [(at, decode_inbox(value) if isinstance(value, bytes) else value) for at, value in taken]
-            if any(crawl not in self.crawls for _, message in inbox for crawl in crawls_of(message)):
+            if not all(self._knows(message) for _, message in inbox):
                 await step()
                 self.catch_up()
             news = self.news
-            turn = shard.turn(inbox, self.engine.broker(), self.board.elsewhere(number))
-            self.ring.judge.turn(shard, turn, inbox)
+            elsewhere = self.board.elsewhere(number)
+            turn = shard.turn(inbox, self.engine.broker(), elsewhere)
+            self.ring.judge.turn(shard, turn, inbox, elsewhere)
             for write in self.ring.build.frontier:
                 await getattr(self, write)(number, shard, turn)
             self.ring.judge.durable(shard, turn)
@@ -145,6 +148,12 @@ class FrontierWorker(Stage):
             if broker.end(INBOX.name, number) <= shard.position:
                 more = partial(self._more, shard, news)
                 await until(more, min(self._publish_at(shard), self.engine.mark(shard.wake_at())))
+
+    def _knows(self, message: m.Inbox) -> bool:
+        """Whether the definitions that a message is about have been read."""
+        if isinstance(message, m.Command):
+            return message.crawl in self.crawls and self.crawls[message.crawl].version >= message.rules
+        return all(crawl in self.crawls for crawl in crawls_of(message))
 
     def _more(self, shard: Shard, news: int) -> bool:
         return self.news != news or self.ring.broker.end(INBOX.name, shard.config.shard) > shard.position
@@ -158,16 +167,25 @@ class FrontierWorker(Stage):
     async def effects(self, number: int, shard: Shard, turn: Turn) -> None:
         candidates = ((item.url, m.Candidates(items=(item,))) for item in turn.candidates)
         for url, message in (*candidates, *turn.routed):
-            target = shard_of(politeness_key(url, "host"), self.ring.plan.shards)
+            target = shard_of(self.ring.key(url), self.ring.plan.shards)
             await self.write(partial(self.ring.deliver, target, message))
         for failure in turn.failures:
             await self.write(partial(self.append, FAILURES.name, 0, failure))
+        for word in turn.forgotten:
+            key = fingerprint(word.crawl, canonical(word.url))
+            await self.write(partial(self.append, RECORDS.name, 0, (key, DELETED)))
 
     async def rows(self, number: int, shard: Shard, turn: Turn) -> None:
         if rows := [(key, value) for key, value in turn.rows() if not key.startswith(self.ring.build.forgets)]:
             await self._ledgers[number].put(rows)
 
     async def orders(self, number: int, shard: Shard, turn: Turn) -> None:
+        if not turn.orders:
+            return
+        if self.ring.build.confirms and not self.confirmed():
+            raise OwnershipLost("the group has not confirmed this worker lately")
+        owner = self.ring.groups[0].owns(self, (INBOX.name, number))
+        self.ring.judge.orders.sent(shard, turn, owner=owner)
         for order in turn.orders:
             target = shard_of(order.host, self.ring.plan.shards)
             await self.write(partial(self.ring.release, target, order, shard))
@@ -195,7 +213,7 @@ class FrontierWorker(Stage):
                 if seed.crawl not in self.crawls:
                     self.catch_up()
                 item = self.ring.candidate(seed, offset)
-                target = shard_of(politeness_key(item.url, "host"), self.ring.plan.shards)
+                target = shard_of(self.ring.key(item.url), self.ring.plan.shards)
                 await self.write(partial(self.ring.deliver, target, m.Candidates(items=(item,))))
                 position = offset + 1
             self.may_die()
@@ -228,16 +246,15 @@ class FrontierWorker(Stage):
         if crawl.id not in watches and taken < (crawl.seal or {}).get(0, 0):
             return
         watch = watches.setdefault(crawl.id, self.ring.build.watch(crawl.id, self.ring.plan.shards))
-        looked = self.engine.time
         ends = [self.ring.broker.end(INBOX.name, shard) for shard in range(self.ring.plan.shards)]
         await step()
         if watch.step(self.board, ends):
-            self.ring.judge.decided(crawl.id, looked)
             del watches[crawl.id]
-            result = result_of(crawl.id, self.board.values())
+            self.ring.judge.looked(crawl.id, {shard: report.position for shard, report in self.board.items()})
             ended = msgspec.structs.replace(
-                crawl, version=crawl.version + 1, state="ended", ended=self.engine.broker(), result=result
-            )
+                crawl, version=crawl.version + 1, state="ended", ended=self.engine.broker(),
+                result=result_of(crawl.id, self.board.values()),
+            )  # fmt: skip
             await publish(self.crawls, ended, self._send, self._catch_up)
 
     async def _send(self, topic: Topic, key: bytes, value: bytes) -> None:

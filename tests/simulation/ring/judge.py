@@ -7,26 +7,24 @@ out on the wire and when. Of a shard it looks at its orders and at how much it h
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from streams import messages as m
 from streams.codecs import decode_inbox
 from streams.definitions import CrawlDefinition
-from streams.frontier.rows import URL_KEY, State, UrlRow, decode_url_row
-from streams.policy.politeness import Limits
-from tests.simulation.ring.engine import FOREVER, Engine
+from streams.frontier.rows import SWEEP_KEY, URL_KEY, State, UrlRow, decode_url_row
+from streams.policy.urls import canonical, fingerprint
+from tests.simulation.ring import oracle
+from tests.simulation.ring.engine import Engine
+from tests.simulation.ring.orders import Counts, OrderBook
+from tests.simulation.ring.wire import WireBook
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from streams.frontier.shard import Shard
     from streams.frontier.turn import Turn
-    from tests.simulation.ring.fetcher import FetcherWorker, Job
     from tests.simulation.store import Disk
-
-Known = dict[str, CrawlDefinition]
-"""The definitions that a fetcher has read."""
 
 MOVES = {
     State.WAITING: set(State),
@@ -40,8 +38,6 @@ MOVES = {
 
 HEADS = 16 * 16  # bytes of fingerprints
 PARKED = 128 + 16
-DELAY_CAP = 60.0
-SLACK = 1e-6
 
 
 class Broken(Exception):
@@ -52,120 +48,155 @@ class Broken(Exception):
         self.invariant = invariant
 
 
-@dataclass(slots=True)
-class Request:
-    """One request as the site sees it. Times in seconds."""
+class Arrival(NamedTuple):
+    """Where a URL was named first: a place in a shard's inbox, and on which page; "" for a seed."""
 
-    worker: FetcherWorker
-    job: Job
-    versions: tuple[int, ...]
-    delay: float
-    parallelism: int
-    ends: float
-
-
-@dataclass(slots=True)
-class Host:
-    """What the wire to a host carries: since when, and until when it must be left alone."""
-
-    last: float = -FOREVER
-    request: Request | None = None
-    hold: float = -FOREVER
-    asked: float = -FOREVER
-    holder: object = None
+    shard: int
+    offset: int
+    cause: str
 
 
 class Judge:
-    """All invariants. `shards`: their number."""
+    """All invariants. `shards`: their number; `expire_after`: seconds from a crawl's end until its rows go."""
 
-    def __init__(self, engine: Engine, shards: int) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, shards: int, expire_after: float) -> None:
+        self.engine = engine
+        self._expire_after = expire_after * 1000
+        self.orders = OrderBook(self)
+        self.wire = WireBook(self)
         self.rows: list[dict[bytes, bytes]] = [{} for _ in range(shards)]
         self.urls: dict[bytes, UrlRow] = {}
+        self.homes: dict[bytes, int] = {}
+        """The shard of each URL that ever had a row."""
+        self.hosts: dict[bytes, str] = {}
+        """The politeness key of each URL that ever had a row."""
         self.open: Counter[str] = Counter()
         self.ended: dict[str, float] = {}
         self.definitions: dict[str, CrawlDefinition] = {}
         self.accepted: dict[bytes, tuple[str, str]] = {}
-        self._linked: dict[bytes, float] = {}  # when a link was the first to name a URL
-        self._decided: dict[str, float] = {}  # since when a crawl's end is sure, announced or not
         self.fetches: Counter[tuple[bytes, int, int]] = Counter()
         self.allowed_again = 0
         self.jumped = False
-        self._waiting: defaultdict[str, Counter[str]] = defaultdict(Counter)  # host → crawl → rows due now
-        self._epochs = [-1] * shards
-        self._hosts: defaultdict[str, Host] = defaultdict(Host)
-        self._running: defaultdict[str, dict[int, Request]] = defaultdict(dict)
-        self._where: dict[int, str] = {}
-        self._requests = 0
-        self._told: list[defaultdict[str, int]] = [defaultdict(int) for _ in range(shards)]
+        self.expired: dict[bytes, UrlRow] = {}
+        """The last rows of URLs whose crawls ended long ago."""
+        self.forgotten: list[tuple[str, str, bool]] = []
+        """Crawl, URL, and whether all of its host is meant."""
+        self.surprising: set[bytes] = set()
+        """Forgotten URLs of which an order of a former owner may have been out: its page may come all the same."""
+        self.pages: defaultdict[str, set[bytes]] = defaultdict(set)
+        """Pages that a crawl ever had."""
+        self.bytes: Counter[str] = Counter()
+        """Bytes of all bodies of a crawl."""
+        self.latest = 0
+        """The latest time at the broker that anybody saw (ms)."""
+        self.waiting: defaultdict[str, defaultdict[str, dict[bytes, None]]] = defaultdict(lambda: defaultdict(dict))
+        """Host → crawl → URLs that wait and are due now."""
+        self.epochs = [-1] * shards
+        self._looks: dict[str, dict[int, int]] = {}
+        self._opened: dict[bytes, int] = {}
+        self._arrived: dict[bytes, Arrival] = {}
         self._turns = 0
 
     def broken(self, invariant: str, detail: str) -> Broken:
         """The exception to raise."""
-        return Broken(invariant, f"{detail} (event {self._engine.events}, {self._engine.time:.3f} s)")
+        return Broken(invariant, f"{detail} (event {self.engine.events}, {self.engine.time:.3f} s)")
 
     # ---- what is accepted, and the end
 
-    def defined(self, definition: CrawlDefinition, reached: Collection[bytes], *, late: bool) -> None:
-        """A definition was appended to `crawls`. `reached`: what a crawl that ends must have reached.
-
-        `late`: seeds came after its seal. One that comes between the last look and the announcement is excluded after
-        it, and so is what it leads to; what was reached without it must have ended all the same.
-        """
+    def defined(self, definition: CrawlDefinition) -> None:
+        """A definition was appended to `crawls`; of two with one version the first holds."""
         known = self.definitions.get(definition.id)
         if known is not None and definition.version <= known.version:
             return
         self.definitions[definition.id] = definition
-        if definition.state != "ended":
+        if known is not None:
+            self._follows(known, definition)
+        if definition.state != "ended" or (known is not None and known.state == "ended"):
             return
-        if definition.id in self.ended:
-            raise self.broken("ended once", f"crawl {definition.id} ended twice")
-        self.ended[definition.id] = self._engine.time
-        open_ones = self.open[definition.id]
-        if late:
-            rows = (self.urls.get(key) for key in reached)
-            open_ones = sum(1 for row in rows if row is not None and row.open and row.visit == 1)
-        if open_ones:
-            raise self.broken("end is true", f"crawl {definition.id} ended with {open_ones} URLs open")
-        if lost := [key for key in reached if key not in self.urls]:
-            raise self.broken("end is true", f"crawl {definition.id} ended without {len(lost)} URLs it must reach")
+        self.ended[definition.id] = self.engine.time
+        if definition.result != "cancelled":
+            self._over(definition.id)
 
-    def decided(self, crawl: str, looked: float) -> None:
-        """Somebody who looked at `looked` is sure of a crawl's end, and will announce it.
+    def _follows(self, known: CrawlDefinition, new: CrawlDefinition) -> None:
+        """An update is made on the version that it replaces: nobody's is lost."""
+        if new.version != known.version + 1 or not set(known.scope_rules) <= set(new.scope_rules):
+            raise self.broken("no update is lost", f"{new.id}: {known.version} → {new.version}")
+        if known.state == "ended" and (new.state, new.result) != (known.state, known.result):
+            raise self.broken("ended once", f"crawl {new.id} goes on as {new.state} {new.result}")
 
-        What the last round could not see came after its ends had been read, a little earlier. This is stricter, since
-        whether owners were told apart shows only in between; about one of 250 schedules that are staged for just this
-        (`test_named.between_rounds`) breaks it for a seed that came after the seal, to which nothing is promised.
+    def looked(self, crawl: str, positions: dict[int, int]) -> None:
+        """Somebody has looked at a crawl's counters for the last time, and will announce its end.
+
+        `positions`: of the inbox, up to which the counters of each shard go.
         """
-        self._decided[crawl] = min(looked, self._decided.get(crawl, looked))
+        self._looks[crawl] = positions
 
-    def arrived(self, message: m.Inbox | bytes) -> None:
-        """Something was appended to the inbox: what it names is accepted while its crawl has not ended.
+    def _over(self, crawl: str) -> None:
+        """An end is announced: nothing is open.
 
-        Once the end is decided only what seeds after the seal lead to can arrive. Such a seed has a row all the same,
-        its links need none.
+        But for this: a seal promises to take the seeds that were there before it. One that is sent later may come
+        between the last look at the counters and the announcement; nobody can know of it, and it and what it leads to
+        are excluded then. That is all that may be open: what a message opened that stands, in its shard's inbox, behind
+        the counters that were looked at. Not what was due, nor what an earlier message opened.
         """
+        for key, row in self.urls.items():
+            if row.crawl == crawl and row.open and not self.came_late(key, crawl):
+                raise self.broken("end is true", f"crawl {crawl} ended with {row.url} open: {place(row)}")
+
+    def came_late(self, key: bytes, crawl: str) -> bool:
+        """Whether a URL was opened behind the last look at its crawl's counters before the end, by a late seed.
+
+        By the seed itself, or by what it led to: what was found on a page that had been counted is not excused.
+        """
+        positions, seen = self._looks.get(crawl), set[bytes]()
+        while positions is not None and key not in seen:
+            seen.add(key)
+            row, named = self.urls.get(key) or self.expired.get(key), self._arrived.get(key)
+            if row is not None:
+                late = self._opened.get(key, -1) >= positions[self.homes[key]]
+                cause = row.via[-1] if row.via else row.parent
+            elif named is not None:
+                late, cause = named.offset >= positions[named.shard], named.cause
+            else:
+                return False
+            if not late or not cause or cause.endswith("/robots.txt"):
+                return late
+            key = fingerprint(crawl, canonical(cause))
+        return positions is not None
+
+    def forgets(self, crawl: str, url: str, *, host: bool) -> None:
+        """Somebody was told that a URL, or its host, is forgotten from now on."""
+        self.forgotten.append((crawl, url, host))
+
+    def covered(self, crawl: str, url: str) -> bool:
+        """Whether a URL is to be forgotten, by the newest definition."""
+        return oracle.forgotten(self.definitions[crawl], url)
+
+    def arrived(self, shard: int, offset: int, message: m.Inbox | bytes) -> None:
+        """Something was appended to the inbox: what it names is accepted while its crawl has not ended."""
+        named: list[tuple[bytes, str, str, str]] = []
         if isinstance(message, m.Candidates):
-            for item in message.items:
-                if item.crawl not in self.ended:
-                    self.accepted.setdefault(item.fingerprint, (item.crawl, item.url))
-        elif isinstance(message, bytes):
-            pack = decode_inbox(message)
-            if isinstance(pack, m.Links) and pack.crawl not in self.ended:
-                for i, url in enumerate(pack.urls):
-                    key = pack.fingerprints[16 * i : 16 * i + 16]
-                    if key not in self.accepted:
-                        self._linked[key] = self._engine.time
-                        self.accepted[key] = (pack.crawl, url)
+            named = [(each.fingerprint, each.crawl, each.url, each.via[-1] if each.via else each.parent)
+                     for each in message.items]  # fmt: skip
+        elif isinstance(message, bytes) and isinstance(pack := decode_inbox(message), m.Links):
+            keys = pack.fingerprints
+            parents = [parent.url for parent in pack.parents for _ in range(parent.count)]
+            named = [(keys[16 * i : 16 * i + 16], pack.crawl, url, parents[i]) for i, url in enumerate(pack.urls)]
+        for key, crawl, url, cause in named:
+            if crawl not in self.ended:
+                self.accepted.setdefault(key, (crawl, url))
+                self._arrived.setdefault(key, Arrival(shard, offset, cause))
 
     # ---- rows
 
     def row(self, shard: int, key: bytes, value: bytes | None) -> None:
         """A record of a changelog that counts."""
+        self.latest = max(self.latest, self.engine.broker())
         if value is None:
             self.rows[shard].pop(key, None)
-            if (gone := self.urls.pop(key[1:], None)) is not None and key[:1] == URL_KEY:
-                self._count(gone, -1)
+            if key[:1] == URL_KEY and (gone := self.urls.pop(key[1:], None)) is not None:
+                self._count(key[1:], gone, -1)
+                self._deleted(key[1:], gone)
             return
         self.rows[shard][key] = value
         if key[:1] != URL_KEY:
@@ -173,27 +204,65 @@ class Judge:
         new, old = decode_url_row(value), self.urls.get(key[1:])
         if old is not None:
             self._move(old, new)
-            self._count(old, -1)
-        self._count(new, 1)
+            self._count(key[1:], old, -1)
+        self._count(key[1:], new, 1)
         self.urls[key[1:]] = new
+        self.homes[key[1:]] = shard
+        self.hosts[key[1:]] = new.host
+        self._spent(key[1:], old, new)
+
+    def _deleted(self, key: bytes, row: UrlRow) -> None:
+        """A row goes because somebody wants it forgotten, or because its crawl ended long ago."""
+        crawl = self.definitions[row.crawl]
+        if crawl.state == "ended" and self.latest >= crawl.ended + self._expire_after:
+            self.expired[key] = row
+        elif self.covered(row.crawl, row.url):
+            ordered, now = self.orders.epochs.get(key), self.epochs[self.homes[key]]
+            if row.state in (State.WAITING, State.EXCLUDED) and ordered not in (None, now):
+                self.surprising.add(key)
+        else:
+            raise self.broken("nothing is lost", f"the row of {row.url} of {row.crawl} was deleted")
+
+    def _spent(self, key: bytes, old: UrlRow | None, new: UrlRow) -> None:
+        """Count pages and bytes; what is excluded by a budget must have used it up, as far as that is in the rows."""
+        if new.state in (State.FETCHED, State.DONE) and new.status != 304:
+            if new.source == "page":
+                self.pages[new.crawl].add(key)
+            if old is None or old.state is not State.FETCHED or old.page != new.page:
+                self.bytes[new.crawl] += new.size
+        early = self.latest < oracle.deadline(self.definitions[new.crawl])
+        if new.state is State.EXCLUDED and new.outcome == "deadline" and early:
+            raise self.broken("budgets are used up", f"{new.url}: the deadline has not come")
 
     def _move(self, old: UrlRow, new: UrlRow) -> None:
         if new.visit == old.visit:
             fine = new.state in MOVES[old.state] and new.attempt >= old.attempt
         else:
             fine = new.visit == old.visit + 1 and new.state in {State.WAITING, State.EXCLUDED}
+            self._comes_back(old, new)
         if not fine or new.url.split("/")[2] != old.url.split("/")[2]:
-            raise self.broken("rows move forward", f"{old.url}: {_place(old)} → {_place(new)}")
+            raise self.broken("rows move forward", f"{old.url}: {place(old)} → {place(new)}")
 
-    def _count(self, row: UrlRow, by: int) -> None:
+    def _comes_back(self, old: UrlRow, new: UrlRow) -> None:
+        """A visit follows another when it is due, or because somebody says so: never just so."""
+        asked = new.origins != old.origins or new.lastmod > old.lastmod or new.seq != old.seq
+        again = old.open or old.state in (State.FAILED, State.EXCLUDED)  # a late success; the crawl's bounds changed
+        if not (asked or again or new.depth < old.depth) and not 0 < old.due <= self.latest:
+            raise self.broken("not before it is due", f"{old.url}: visit {new.visit}, {old.due - self.latest} ms early")
+
+    def _count(self, key: bytes, row: UrlRow, by: int) -> None:
         if row.open:
             self.open[row.crawl] += by
         if row.state is State.WAITING and not row.due:
-            self._waiting[row.host][row.crawl] += by
+            waiting = self.waiting[row.host][row.crawl]
+            if by > 0:
+                waiting[key] = None
+            else:
+                waiting.pop(key, None)
 
     def loaded(self, number: int, epoch: int, shard: Shard, disk: Disk) -> None:
         """A shard was loaded from a store: it must be what the changelog says."""
-        self._epochs[number] = max(self._epochs[number], epoch)
+        self.epochs[number] = max(self.epochs[number], epoch)
         self.trouble()
         self._same(number, disk)
 
@@ -209,49 +278,19 @@ class Judge:
 
     # ---- a turn
 
-    def turn(self, shard: Shard, turn: Turn, inbox: Sequence[tuple[int, m.Inbox]]) -> None:
-        """A shard has decided: how much does it hold, and does it obey?"""
-        release = shard._release
+    def turn(self, shard: Shard, turn: Turn, inbox: Sequence[tuple[int, m.Inbox]], elsewhere: Counts) -> None:
+        """A shard has decided: how much does it hold, and what opened what is open now?"""
         self._turns += 1
         if self._turns % 64 == 0:
             self._bounded(shard)
-        pages = [order for order in turn.orders if order.kind == "page"]
-        if not pages:
-            return
-        if release.released.room() < 0:
-            raise self.broken("release cap", f"shard {shard.config.shard}: {len(release.released)} orders out")
-        told = self._told[shard.config.shard]
-        for order in pages:
-            queue = release.queues.hosts[order.host]
-            delay, parallelism = order.delay, order.parallelism
-            window = parallelism + int(1.0 / delay) + 1 if delay else parallelism * 4
-            if sum(queue.out.values()) > window:
-                raise self.broken("window", f"{order.host}: {sum(queue.out.values())} orders out, window {window}")
-            owner = shard.epoch == self._epochs[shard.config.shard]  # a former one cannot know
-            if owner and turn.now < told[order.host] and not self.jumped:
-                raise self.broken(
-                    "host is left alone", f"an order for {order.url} {told[order.host] - turn.now} ms early"
-                )
-        self._strictest(shard, pages, turn.changed)
-
-    def _strictest(self, shard: Shard, pages: Iterable[m.FetchOrder], changed: Mapping[bytes, UrlRow]) -> None:
-        """Orders name the strictest of the rules of all crawls that wait for their host."""
-        over: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for key in changed:
+        self.latest = max(self.latest, turn.now)
+        self.orders.decided(shard, inbox, elsewhere)
+        at = inbox[0][0] if inbox else -1
+        for key, row in turn.changed.items():
             old = self.urls.get(key)
-            if old is not None and old.state is State.WAITING and not old.due:
-                over[old.host][old.crawl] += 1
-        for order in pages:
-            waiting = (self._waiting[order.host] - over[order.host]).keys()
-            self._obeys(shard, order, waiting)
-
-    def _obeys(self, shard: Shard, order: m.FetchOrder, waiting: Iterable[str]) -> None:
-        crawls = [crawl for name in (order.crawl, *waiting)
-                  if (crawl := shard._crawls.get(name)) is not None and crawl.state in {"open", "sealed"}]  # fmt: skip
-        delay = max(crawl.delay for crawl in crawls)
-        if order.delay < delay or order.parallelism > min(crawl.parallelism for crawl in crawls):
-            rules = [(crawl.id, crawl.delay, crawl.parallelism) for crawl in crawls]
-            raise self.broken("strictest rule", f"{order.url}: {order.delay} s, {order.parallelism} at a time; {rules}")
+            if old is None or (row.open and not old.open):
+                due = old is not None and 0 < old.due <= turn.now and row.seq == old.seq
+                self._opened[key] = -1 if due else at
 
     def _bounded(self, shard: Shard) -> None:
         """What a shard holds in memory is bounded by what waits."""
@@ -262,82 +301,41 @@ class Judge:
 
     def durable(self, shard: Shard, turn: Turn) -> None:
         """A turn's writes are done: what its input asked for holds from now on."""
-        told = self._told[shard.config.shard]
-        for host, row in turn._hosts.items():
-            told[host] = max(told[host], row.not_before if row is not None else 0)
+        self.orders.told(shard, turn)
 
-    def released(self, shard: Shard, order: m.FetchOrder) -> None:
-        """An order is appended. A former owner's may be late; the owner's must be what a row waits for."""
-        if order.kind != "page" or shard.epoch != self._epochs[order.shard]:
-            return
-        row = self.urls.get(order.fingerprint)
-        if row is None or row.state is not State.WAITING or (row.visit, row.attempt) != (order.visit, order.attempt):
-            raise self.broken("released rows wait", f"{order.url}: {'no row' if row is None else _place(row)}")
+    def jump(self, ms: int) -> None:
+        """The broker's clock jumps."""
+        self.jumped = True
+        self.orders.jump(ms)
 
-    # ---- the wire
+    def _needs_none(self, key: bytes, crawl: str, url: str) -> bool:
+        """Whether an accepted URL may have no row: it is forgotten, or came too late, and is not a seed.
 
-    def begins(self, worker: FetcherWorker, job: Job) -> None:
-        """A fetcher starts to connect: by the newest rules that it has read, of all crawls that wait for the host."""
-        order, limits = job.order, job.limits
-        job.known = dict(worker.crawls)
-        least = _least(job.known, job)
-        if order.basis is not None and _versions(job.known, job) == (order.rules, *order.basis.others.values()):
-            least = Limits(max(least.delay, order.delay), min(least.parallelism, order.parallelism))
-        if limits.delay < least.delay or limits.parallelism > least.parallelism:
-            raise self.broken("newest rule", f"{job.url} under {limits}, not {least}")
-
-    def arrives(self, worker: FetcherWorker, job: Job, at: float, ends: float) -> int:
-        """A request reaches its site at `at`; the answer is over at `ends`."""
-        order = job.order
-        host, running = self._hosts[order.host], self._running[order.host]
-        request = Request(worker, job, _versions(job.known, job), job.limits.delay, job.limits.parallelism, ends)
-        # While it was connecting kinder rules may have been read: others started by them, and all that run obey them.
-        known = dict(worker.crawls)
-        own = _kinder(known, request)
-        former = host.request if host.request is not None and host.request.job.holding is job.holding else None
-        gap = max(own.delay, _kinder(known, former).delay if former is not None else 0.0)
-        if gap and at - host.last < gap - SLACK:
-            raise self.broken("gap", f"{job.url}: {at - host.last:.3f} s after the last one instead of {gap}")
-        beside = [r for r in running.values() if not r.worker.frozen and r.worker.silent is None and r.ends > at]
-        most = min([own.parallelism, *(_kinder(known, r).parallelism for r in beside if r.job.holding is job.holding)])
-        if len(beside) >= most:
-            raise self.broken("parallelism", f"{job.url}: {len(beside) + 1} at a time instead of {most}")
-        if job.began < host.hold - SLACK and job.began > host.asked and host.holder is job.holding:
-            raise self.broken("host is left alone", f"{job.url}: {host.hold - at:.3f} s early")
-        host.last, host.request = max(host.last, at), request
-        if order.kind == "page":
-            self.fetches[order.fingerprint, order.visit, order.attempt] += 1
-        self._requests += 1
-        running[self._requests] = request
-        self._where[self._requests] = order.host
-        return self._requests
-
-    def left(self, request: int) -> None:
-        """A request is over, for its fetcher."""
-        if request:
-            del self._running[self._where.pop(request)][request]
-
-    def asked_to_wait(self, job: Job, until: float) -> None:
-        """A host asks to be left alone; whoever heard it must do so."""
-        host = self._hosts[job.order.host]
-        if until > host.hold:
-            host.hold, host.asked, host.holder = until, self._engine.time, job.holding
+        A seed has one for as long as its crawl has any.
+        """
+        ended = self.definitions[crawl]
+        if ended.state == "ended" and self.latest >= ended.ended + self._expire_after:
+            return True
+        too_late = ended.result == "cancelled" or self.came_late(key, crawl)
+        return self.covered(crawl, url) or (too_late and bool(self._arrived[key].cause))
 
     # ---- when nothing moves any more
 
     def quiet(self, disks: dict[int, Disk], shards: dict[int, Shard]) -> None:
         """Nothing is on its way and nothing waits for a time."""
         for key, (crawl, url) in self.accepted.items():
-            row = self.urls.get(key)
-            if row is None and self._linked.get(key, 0.0) >= self._decided.get(crawl, FOREVER):
+            row = self.urls.get(key) or self.expired.get(key)
+            if row is None and self._needs_none(key, crawl, url):
                 continue
             if row is None or row.open:
-                raise self.broken("nothing is lost", f"{url} of {crawl}: {'no row' if row is None else _place(row)}")
+                raise self.broken("nothing is lost", f"{url} of {crawl}: {'no row' if row is None else place(row)}")
         for number, disk in disks.items():
             self._same(number, disk)
         again = sum(number - 1 for number in self.fetches.values())
         if again > self.allowed_again:
             raise self.broken("crashes repeat little", f"{again} fetches repeated, {self.allowed_again} may be")
+        if sweeps := [key for rows in self.rows for key in rows if key[:1] == SWEEP_KEY]:
+            raise self.broken("forgotten is gone", f"{len(sweeps)} commands are not carried out")
         for number, shard in shards.items():
             release = shard._release
             held = (len(release.queues.hosts), len(release.released), len(release._due._early))
@@ -345,30 +343,5 @@ class Judge:
                 raise self.broken("memory", f"shard {number} keeps hosts, orders, times when all is done: {held}")
 
 
-def _crawls(known: Known, job: Job) -> list[CrawlDefinition | None]:
-    """What a fetcher has read of the crawls that an order's limits come from."""
-    basis = job.order.basis
-    return [known.get(name) for name in (job.order.crawl, *(basis.others if basis is not None else ()))]
-
-
-def _versions(known: Known, job: Job) -> tuple[int, ...]:
-    return tuple(crawl.version if crawl is not None else 0 for crawl in _crawls(known, job))
-
-
-def _least(known: Known, job: Job) -> Limits:
-    """What the definitions that a fetcher has read ask for at the least, and the site's robots.txt."""
-    crawls = [crawl for crawl in _crawls(known, job) if crawl is not None]
-    asked = job.order.basis.crawl_delay if job.order.basis is not None and any(c.robots for c in crawls) else 0.0
-    return Limits(max([asked, *(c.delay for c in crawls)]), min((c.parallelism for c in crawls), default=1))
-
-
-def _kinder(known: Known, request: Request) -> Limits:
-    """What a former request asks of the next one: the rules of then, or kinder ones that have been read since."""
-    if _versions(known, request.job) == request.versions:
-        return Limits(request.delay, request.parallelism)
-    newest = _least(known, request.job)
-    return Limits(min(request.delay, newest.delay), max(request.parallelism, newest.parallelism))
-
-
-def _place(row: UrlRow) -> str:
+def place(row: UrlRow) -> str:
     return f"visit {row.visit}.{row.attempt} {row.state.name.lower()}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from agents.packs import Packer
 from streams import messages as m
-from streams.policy.urls import canonical, fingerprint, politeness_key
+from streams.policy.forgetting import is_forgotten
+from streams.policy.urls import canonical, fingerprint
 from streams.topics import RECORDS
 from tests.simulation.ring.engine import step, when
 from tests.simulation.ring.stage import Stage
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
     from tests.simulation.ring.broker import Group, Place
     from tests.simulation.ring.engine import Task
     from tests.simulation.ring.ring import Ring
+    from tests.simulation.ring.web import Answer
 
 Identity = tuple[bytes, int]
-"""Fingerprint of crawl and URL key, and the visit."""
+"""Fingerprint of crawl and URL key, and the visit; -1 for the word that all of the URL is to be deleted."""
+DELETED = -1
 
 
 @dataclass(slots=True)
@@ -38,7 +42,7 @@ class ParserWorker(Stage):
     """Owns partitions of `pages`."""
 
     def __init__(self, ring: Ring, name: str, group: Group) -> None:
-        self._packer = Packer(ring.plan.shards, lambda url: politeness_key(url, "host"))
+        self._packer = Packer(ring.plan.shards, ring.key)
         self._work: Task | None = None
         super().__init__(ring, name, group)
 
@@ -57,24 +61,30 @@ class ParserWorker(Stage):
             await when(lambda: any(broker.end(*place) > position for place, position in positions.items()))
             for place, position in sorted(positions.items()):
                 batch = Batch(place, self._packer.turn(self.engine.time), end=position)
-                for offset, (page, links) in broker.read(*place, position, self.engine.random.randint(1, 3)):
-                    self._page(batch, offset, page, links)
+                for offset, (page, answer) in broker.read(*place, position, self.engine.random.randint(1, 3)):
+                    self._page(batch, offset, page, answer)
                 if batch.end > position:
                     for write in self.ring.build.parser:
                         await getattr(self, write)(batch)
                 positions[place] = max(batch.end, broker.lost[place])
 
-    def _page(self, batch: Batch, offset: int, page: m.PageHeaders, links: list[str]) -> None:
+    def _page(self, batch: Batch, offset: int, page: m.PageHeaders, answer: Answer) -> None:
         definition = self.crawls.get(page.crawl)
         if definition is None or definition.version < page.rules:
             self.catch_up()
             definition = self.crawls.get(page.crawl)
-        batch.links.add(page, links, definition)
-        batch.records.append((fingerprint(page.crawl, canonical(page.url)), page.visit))
-        outcome = m.ParseOutcome(crawl=page.crawl, fingerprint=page.fingerprint, visit=page.visit, depth=page.depth,
-                                 page=(batch.place[1], offset))  # fmt: skip
-        batch.outcomes.setdefault(page.shard, []).append(outcome)
         batch.end = offset + 1
+        outcome = m.ParseOutcome(crawl=page.crawl, fingerprint=page.fingerprint, visit=page.visit, depth=page.depth,
+                                 page=(batch.place[1], offset), content=content_of(answer))  # fmt: skip
+        batch.outcomes.setdefault(page.shard, []).append(outcome)
+        if definition is not None and is_forgotten(definition, page.url):
+            return
+        dates = dict.fromkeys((*answer.links, *answer.sitemaps), answer.lastmod) if answer.lastmod else {}
+        batch.links.add(page, list(answer.links), definition, dates)
+        if page.source == "sitemap":
+            batch.links.add_sitemaps(page, list(answer.sitemaps), definition, dates)
+        else:
+            batch.records.append((fingerprint(page.crawl, canonical(page.url)), page.visit))
 
     # ---- the writes of a batch
 
@@ -128,7 +138,8 @@ class ExporterWorker(Stage):
         while True:
             await when(lambda: broker.end(*place) > position)  # noqa: B023
             taken = broker.read(*place, position, self.engine.random.randint(1, 8))
-            new = [identity for identity in dict.fromkeys(value for _, value in taken) if identity not in folder.known]
+            wanted = dict.fromkeys(value for _, value in taken if value[1] != DELETED)
+            new = [identity for identity in wanted if identity not in folder.known]
             self.may_die()
             await step()
             folder.lines += new
@@ -140,3 +151,8 @@ class ExporterWorker(Stage):
             await step()
             position = taken[-1][0] + 1
             self.group.commit(self, self.generation, place, position)
+
+
+def content_of(answer: Answer) -> bytes:
+    """The fingerprint of what a page says: what has no validator is always the same."""
+    return blake2b(answer.etag.encode() + str(answer.size).encode(), digest_size=8).digest()

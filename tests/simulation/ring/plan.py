@@ -8,16 +8,29 @@ from typing import Literal, get_args
 
 Quirk = Literal[
     "redirects", "gone", "flaky", "busy", "slow", "dead", "robots", "delays", "depth", "traps", "scope", "limit",
-    "narrow",
+    "narrow", "sitemaps", "recrawl", "rules", "windows", "learned", "budgets", "quota", "priorities", "domain",
+    "expiry",
 ]  # fmt: skip
-"""`busy`: 429 and 503 with Retry-After; `traps`: endless spaces of URLs, bounded by depth; `narrow`: a link a page."""
+"""What sites are like: `busy`: 429 and 503 with Retry-After; `traps`: endless spaces of URLs, bounded by depth;
+`narrow`: a link a page; `sitemaps`: robots.txt names some.
 
-Kind = Literal["kill", "pause", "rebalance", "join", "jump", "lose", "expire", "twice", "seed", "update"]
+And what crawls ask for: `recrawl`; limit `rules`, with time `windows`; a delay that is `learned`; `budgets` of pages,
+bytes and time, in all and for each host; a `quota` of orders out over all hosts; `priorities` of seeds; politeness by
+registrable `domain`; the `expiry` of finished crawls' rows."""
+
+Kind = Literal[
+    "kill", "pause", "rebalance", "join", "jump", "lose", "expire", "twice", "seed", "update", "hold", "rules",
+    "forget", "cancel",
+]  # fmt: skip
 """`join`: a worker leaves and another joins; `lose`: orders go missing; `expire`: pages do; `twice`: a message is
-written twice; `update`: a new version of a crawl's definition."""
+written twice; `update`: a crawl's delay or parallelism changes; `hold`: it is paused for a while; `rules`: it gets
+other limit rules; `forget`: a URL or a host is to be forgotten; `cancel`: it ends at once."""
 
 EVENTS = 40
 """About so many events are needed for a URL."""
+
+SHARES = (0.08, 0.15, 0.15, 0.3, 0.6)
+"""Of all quirks that a plan has: most have few, so that they can be told apart; some have many."""
 
 QUIRKS: tuple[Quirk, ...] = get_args(Quirk)
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -76,9 +89,12 @@ def draw(seed: int) -> Plan:
     rng = random.Random(f"plan {seed}")
     hosts = rng.randint(1, 6)
     urls = int(2 ** rng.uniform(2.0, 5.2))
-    quirks = tuple(quirk for quirk in QUIRKS if rng.random() < 0.3)
+    share = rng.choice(SHARES)
+    quirks = tuple(quirk for quirk in QUIRKS if rng.random() < share)
     plan = Plan(seed, hosts, urls, rng.randint(1, 4), rng.choice((1, 1, 1, 2, 3)), rng.randint(1, 3), quirks)
-    return replace(plan, faults=draw_faults(rng, rng.choice((0, 2, 5, 12)), range(EVENTS * urls * plan.crawls)))
+    faults = draw_faults(rng, rng.choice((0, 2, 5, 12)), range(EVENTS * urls * plan.crawls))
+    cancelled = rng.random() < 0.2  # else it would hide in most plans what becomes of the others
+    return replace(plan, faults=tuple(fault for fault in faults if fault.kind != "cancel" or cancelled))
 
 
 def draw_large(seed: int, hosts: int = 10_000) -> Plan:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,19 +11,22 @@ from unittest.mock import patch
 
 import msgspec
 
-from agents import holdings
+from agents import holdings, jobs
 from streams import messages as m
 from streams.codecs import encode
-from streams.definitions import CrawlDefinition, Scope
-from streams.policy.urls import canonical, fingerprint
+from streams.definitions import CrawlDefinition
+from streams.frontier import sweeping
+from streams.policy.urls import PolitenessMode, canonical, fingerprint, politeness_key
 from streams.topics import CRAWLS, FETCHES, INBOX, PAGES, RECORDS, URLS
+from tests.simulation.ring import crawls, faults, quiet
 from tests.simulation.ring.broker import SESSION, Broker, Changelog, Group
 from tests.simulation.ring.engine import Engine, Worker
 from tests.simulation.ring.fetcher import FetcherWorker
 from tests.simulation.ring.frontier import FrontierWorker
 from tests.simulation.ring.judge import Broken, Judge
+from tests.simulation.ring.operator import Operator
 from tests.simulation.ring.parser import ExporterWorker, Folder, ParserWorker
-from tests.simulation.ring.plan import Fault, Plan
+from tests.simulation.ring.plan import Plan
 from tests.simulation.ring.stage import Build, Stage
 from tests.simulation.ring.web import Web
 from tests.simulation.store import Disk
@@ -36,9 +39,10 @@ if TYPE_CHECKING:
 BUILD = Build()
 """As it should be."""
 
-HOUR = 3_600_000
-PAUSES = (1.0, 5.0, 15.0, 30.0, 90.0)
-JUMPS = (600_000, -600_000, HOUR, -HOUR)
+PATIENCE = 26
+"""Hours that may pass, with nothing else to wait for, after pages were lost: they are fetched again after a day."""
+LIFE = 30
+"""Hours after its end for which a crawl's rows live where they expire: longer than pages are kept."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,10 @@ class Ring:
         self.engine.died = self._died
         self.broker = Broker(self.engine)
         self.web = Web(plan)
-        self.judge = Judge(self.engine, plan.shards)
+        self.mode: PolitenessMode = "domain" if "domain" in plan.quirks else "host"
+        self.expires = "expiry" in plan.quirks
+        self.expire_after = (LIFE if self.expires else 1000) * 3600.0
+        self.judge = Judge(self.engine, plan.shards, self.expire_after)
         self.changelogs = [Changelog(partial(self.judge.row, shard)) for shard in range(plan.shards)]
         self.folder = Folder()
         self.floor = self.engine.random.choice((2, 16, 256)) if plan.hosts < 1000 else 256
@@ -97,36 +104,46 @@ class Ring:
         self.groups[0].places.append((URLS.name, 0))
         self.kinds = list(zip(kinds, self.groups, (plan.workers, plan.workers, plan.workers, 1), strict=True))
         self._define_crawls(self.engine.random)
+        self.operator = Operator(self)
+        self.engine.workers.append(self.operator)
         for kind, group, number in self.kinds:
             for _ in range(number):
                 group.join(self._start(kind, group, f"{kind.__name__}{self._number()}"))
         self._faults = list(plan.faults)
-        self._most = 3000 + 400 * len(self.web.pages) * plan.crawls + 3000 * len(plan.faults)
-        self._hours = 0
+        visits = sum(crawl.recrawl.rounds or 1 if crawl.recrawl else 1 for crawl in self.judge.definitions.values())
+        self._most = 5000 + 500 * len(self.web.pages) * visits + 3000 * len(plan.faults)
+        self.hours = 0
+        """That passed because nobody had anything to do, since pages were lost last."""
+        self._expiring = 0
 
     @contextmanager
     def time(self) -> Iterator[None]:
-        """Let the fetchers' holdings live in virtual time."""
-        now, clock = patch.object(holdings, "now", lambda: self.engine.time), self.build.clock
-        with now, patch.object(holdings, "WireClock", clock):
+        """Let the fetchers live in virtual time, with chance from the schedule; make a build's mistakes."""
+        # What is forgotten while its page is lost is looked at each second for a day: here each ten minutes.
+        patches = [(sweeping, "LOOK_AGAIN", 600_000),
+                   (holdings, "now", lambda: self.engine.time), (holdings, "WireClock", self.build.clock),
+                   (jobs, "random", self.engine.random)]  # fmt: skip
+        with ExitStack() as stack:
+            for target, name, value in (*patches, *self.build.patches):
+                stack.enter_context(patch.object(target, name, value))
             yield
 
     def run(self) -> None:
         """Let everything happen. Raises `Broken`."""
         while self.advance():
             pass
-        self._finish()
+        quiet.check(self)
 
     def advance(self) -> bool:
         """Let one thing happen; False: nothing does any more."""
         while self._faults and self._faults[0].at <= self.engine.events:
-            self._strike(self._faults.pop(0))
+            faults.strike(self, self._faults.pop(0))
         for group in self.groups:
             if group.pending:
                 group.coordinate()
         if self.engine.events > self._most:
             raise self.judge.broken("it ends", f"{sum(self.judge.open.values())} URLs open after {self._most} events")
-        return self.engine.event() or self._operate()
+        return self.engine.event() or self._hour()
 
     def workers(self, kind: type[Stage]) -> list[Stage]:
         """The processes of a stage."""
@@ -149,32 +166,34 @@ class Ring:
 
     # ---- what the processes ask
 
+    def key(self, url: str) -> str:
+        """The politeness key of a URL."""
+        return politeness_key(url, self.mode)
+
     def disk(self, worker: str, shard: int) -> Disk:
         """A worker's store of a shard."""
         return self._disks.setdefault((worker, shard), Disk())
 
     def deliver(self, shard: int, message: m.Inbox | bytes) -> int:
         """Append to the inbox."""
-        self.judge.arrived(message)
+        self.judge.arrived(shard, self.broker.end(INBOX.name, shard), message)
         return self.broker.append(INBOX.name, shard, message)
 
     def release(self, partition: int, order: m.FetchOrder, shard: Shard) -> int:
         """Append an order."""
-        self.judge.released(shard, order)
+        self.judge.orders.appended(shard, order)
         return self.broker.append(FETCHES.name, partition, order)
 
     def define(self, key: bytes, value: bytes) -> int:
         """Append a definition."""
-        definition = msgspec.json.decode(value, type=CrawlDefinition)
-        reached = self._required(definition) if definition.state == "ended" else ()
-        self.judge.defined(definition, reached, late=bool(self.late.get(definition.id)))
+        self.judge.defined(msgspec.json.decode(value, type=CrawlDefinition))
         return self.broker.append(CRAWLS.name, 0, (key, value))
 
     def candidate(self, seed: m.Seed, offset: int) -> m.Candidate:
         """What the intake makes of a seed."""
         key = fingerprint(seed.crawl, canonical(seed.url))
         return m.Candidate(url=seed.url, fingerprint=key, crawl=seed.crawl, refetch=seed.refetch,
-                           origin=m.Origin(URLS.name, 0, offset))  # fmt: skip
+                           priority=seed.priority, origin=m.Origin(URLS.name, 0, offset))  # fmt: skip
 
     # ---- crawls
 
@@ -182,39 +201,32 @@ class Ring:
         self.seeds: dict[str, list[str]] = {}
         self.late: dict[str, list[str]] = {}
         for number in range(self.plan.crawls):
-            crawl = self._definition(f"c{number}", random)
-            self.seeds[crawl.id] = [self.web.names[0], *random.sample(self.web.names, min(2, self.plan.urls))]
-            self.late[crawl.id] = []
+            crawl = crawls.definition(f"c{number}", self.plan, self.web, self.engine.broker(), random)
+            self.seeds[crawl.id], self.late[crawl.id] = [], []
             self.define(crawl.id.encode(), encode(crawl))
-            for url in self.seeds[crawl.id]:
-                self.broker.append(URLS.name, 0, m.Seed(url=url, crawl=crawl.id))
-            self.update(crawl.id, state="sealed", seal={0: self.broker.end(URLS.name, 0)})
+            for url in (self.web.names[0], *random.sample(self.web.names, min(2, self.plan.urls))):
+                self.seed(crawl.id, url)
+            sealed = msgspec.structs.replace(crawl, version=2, state="sealed", seal={0: self.broker.end(URLS.name, 0)})
+            self.define(crawl.id.encode(), encode(sealed))
 
-    def _definition(self, name: str, random: random.Random) -> CrawlDefinition:
-        quirks = self.plan.quirks
-        hosts = [origin[7:] for origin in self.web.origins]
-        scope = Scope(mode="host", values=tuple(hosts[: len(hosts) // 2 + 1])) if "scope" in quirks else Scope()
-        bounded = "traps" in quirks or ("depth" in quirks and random.random() < 0.7)
-        return CrawlDefinition(
-            id=name, delay=random.choice((0.0, 0.5, 3.0)) if "delays" in quirks else 0.0,
-            parallelism=random.randint(1, 3), robots="robots" in quirks and random.random() < 0.8, scope=scope,
-            depth=random.randint(1, 6) if bounded else None,
-            limit=random.randint(1, self.plan.urls) if "limit" in quirks and random.random() < 0.6 else None,
-        )  # fmt: skip
+    def seed(self, name: str, url: str, *, refetch: bool = False, late: bool = False) -> None:
+        """Somebody produces a seed; `late`: after the crawl's seal."""
+        (self.late if late else self.seeds)[name].append(url)
+        priority = self.engine.random.randrange(10) if "priorities" in self.plan.quirks else m.DEFAULT_PRIORITY
+        self.broker.append(URLS.name, 0, m.Seed(url=url, crawl=name, refetch=refetch, priority=priority))
 
-    def update(self, name: str, **changes: object) -> None:
-        """Publish the next version of a crawl's definition, unless it has ended."""
-        known = self.judge.definitions[name]
-        if known.state != "ended":
-            self.define(name.encode(), encode(msgspec.structs.replace(known, version=known.version + 1, **changes)))
-
-    def _required(self, crawl: CrawlDefinition) -> list[bytes]:
-        if crawl.limit is not None:
-            return []
-        reached = self.web.reach(crawl, self.seeds[crawl.id], crawl.robots)
-        return [fingerprint(crawl.id, canonical(url)) for url in reached]
+    def jump(self, ms: int) -> None:
+        """The broker's clock jumps; whoever waits for the end of a day waits for longer."""
+        self.judge.jump(ms)
+        self.engine.jump(ms)
+        self.hours = min(self.hours, 0) if ms < 0 else self.hours
 
     # ---- processes
+
+    def join(self, stage: int) -> None:
+        """Another process joins a stage."""
+        kind, group, _ = self.kinds[stage]
+        group.join(self._start(kind, group, f"{kind.__name__}{self._number()}"))
 
     def _number(self) -> int:
         self._born += 1
@@ -248,117 +260,21 @@ class Ring:
                 group.assignment[place] = worker
         group.restarted(worker)
 
-    # ---- faults
+    def _hour(self) -> bool:
+        """Nothing happens any more. An hour passes all the same while something waits for time alone.
 
-    def _strike(self, fault: Fault) -> None:
-        workers = [worker for worker in self.engine.workers if isinstance(worker, Stage)]
-        strike: dict[str, Callable[[Fault, Stage], None]] = {
-            "kill": self._kill, "pause": self._pause, "rebalance": self._rebalance, "join": self._join,
-            "jump": self._jump, "lose": self._lose, "expire": self._expire, "twice": self._twice, "seed": self._seed,
-            "update": self._change,
-        }  # fmt: skip
-        self.judge.trouble()
-        if workers:
-            strike[fault.kind](fault, workers[fault.who % len(workers)])
-        self.engine.stir()
-
-    def _kill(self, fault: Fault, worker: Stage) -> None:
-        worker.fuse = fault.much % 12
-        worker.lost = fault.much % 5 == 0
-
-    def _pause(self, fault: Fault, worker: Stage) -> None:
-        self.pause(worker, PAUSES[fault.much % len(PAUSES)])
-
-    def _rebalance(self, fault: Fault, worker: Stage) -> None:
-        worker.group.shuffle()
-
-    def _join(self, fault: Fault, worker: Stage) -> None:
-        kind, group, _ = self.kinds[fault.who % 3]
-        group.join(self._start(kind, group, f"{kind.__name__}{self._number()}"))
-
-    def _jump(self, fault: Fault, worker: Stage) -> None:
-        self.judge.jumped = True
-        self.engine.jump(JUMPS[fault.much % len(JUMPS)])
-
-    def _lose(self, fault: Fault, worker: Stage) -> None:
-        self.broker.trim(FETCHES.name, fault.who % self.plan.shards)
-
-    def _expire(self, fault: Fault, worker: Stage) -> None:
-        self.broker.trim(PAGES.name, fault.who % self.plan.shards)
-
-    def _twice(self, fault: Fault, worker: Stage) -> None:
-        worker.twice = True
-
-    def _seed(self, fault: Fault, worker: Stage) -> None:
-        name = f"c{fault.who % self.plan.crawls}"
-        url = self.web.names[fault.much % len(self.web.names)]
-        self.late[name].append(url)
-        self.broker.append(URLS.name, 0, m.Seed(url=url, crawl=name, refetch=fault.much % 3 == 0))
-
-    def _change(self, fault: Fault, worker: Stage) -> None:
-        name = f"c{fault.who % self.plan.crawls}"
-        known = self.judge.definitions[name]
-        if fault.much % 3 == 0 and known.state != "paused":
-            self.update(name, state="paused")
-            self.engine.at(self.engine.time + 20.0, partial(self._resume, name))
-        elif fault.much % 3 == 1:
-            self.update(name, delay=known.delay + 1.0 if fault.much % 2 else known.delay / 4)
-        else:
-            self.update(name, parallelism=known.parallelism + (2 if fault.much % 2 else -1) or 1)
-
-    def _resume(self, name: str) -> None:
-        if self.judge.definitions[name].state == "paused":
-            self.update(name, state="sealed")
-
-    def _operate(self) -> bool:
-        """Nothing happens any more. While URLs are open time passes all the same, as long as a page is kept."""
-        if self._hours >= 30 * (1 + len(self.plan.faults)) or not sum(self.judge.open.values()):
+        That is: pages that were lost, which are fetched again after a day (how long `pages` is kept), and the rows of
+        finished crawls. Lost pages may be lost again, so the day begins anew whenever some are; and whenever the clock
+        is set back. No more than that: what has waited for longer is lost.
+        """
+        judge = self.judge
+        lost = bool(sum(judge.open.values())) and self.hours < PATIENCE
+        ended = judge.ended.keys() == judge.definitions.keys()
+        old = self.expires and ended and any(judge.urls) and self._expiring < LIFE + 2
+        if not (lost or old):
             return False
-        self._hours += 1
+        self.hours += 1
+        self._expiring += old and not lost
         self.engine.time += 3600.0
         self.engine.stir()
         return True
-
-    # ---- what must have come of it
-
-    def _finish(self) -> None:
-        judge = self.judge
-        shards = {n: s for worker in self.engine.workers if isinstance(worker, FrontierWorker)
-                  for n, s in worker.shards.items()}  # fmt: skip
-        owners = {n: self.groups[0].assignment[INBOX.name, n].name for n in range(self.plan.shards)}
-        judge.quiet({n: self.disk(name, n) for n, name in owners.items()}, shards)
-        if missing := judge.definitions.keys() - judge.ended.keys():
-            raise judge.broken("it ends", f"nobody announced the end of {sorted(missing)}")
-        for crawl in judge.definitions.values():
-            self._as_walked(crawl)
-        self._written_once()
-
-    def _as_walked(self, crawl: CrawlDefinition) -> None:
-        """The rows are those that a walk of the sites finds, each in a state that it may end in."""
-        seeds, late = self.seeds[crawl.id], self.late[crawl.id]
-        must = self.web.reach(crawl, seeds, crawl.robots)
-        may = self.web.reach(crawl, [*seeds, *late], crawl.robots) if late else must
-        rows = {row.url: row for row in self.judge.urls.values() if row.crawl == crawl.id}
-        if strange := rows.keys() - may.keys():
-            raise self.judge.broken("nothing is invented", f"{sorted(strange)[:3]} of {crawl.id}")
-        if crawl.limit is not None:
-            return
-        if lost := must.keys() - rows.keys():
-            raise self.judge.broken("nothing is lost", f"{crawl.id} never met {sorted(lost)[:3]}")
-        for url, row in rows.items():
-            state = row.state.name.lower()
-            shut_out = row.outcome == "ended" and late and (url not in must or row.visit > 1)
-            if state not in may[url] and not shut_out:
-                raise self.judge.broken(
-                    "the right end", f"{url} of {crawl.id} is {state} ({row.outcome}), not {set(may[url])}"
-                )
-
-    def _written_once(self) -> None:
-        lines = self.folder.lines
-        if len(set(lines)) != len(lines):
-            raise self.judge.broken("written once", f"{len(lines) - len(set(lines))} lines too many")
-        done = {
-            (key, row.visit) for key, row in self.judge.urls.items() if row.state.name == "DONE" and row.status != 304
-        }
-        if lost := done - set(lines):
-            raise self.judge.broken("nothing is lost", f"{len(lost)} records are missing")

@@ -32,6 +32,10 @@ class Build:
     """What `progress` says of an owner's epoch."""
     forgets: bytes = b"none"
     """Rows whose key begins so are not written."""
+    confirms: bool = True
+    """Whether a shard's owner makes sure that it is one before it sends orders."""
+    patches: tuple[tuple[object, str, object], ...] = ()
+    """What is put in the place of an object's attribute while a schedule runs."""
 
 
 class Stage(Member):
