@@ -73,6 +73,8 @@ class Judge:
         self.open: Counter[str] = Counter()
         self.ended: dict[str, float] = {}
         self.definitions: dict[str, CrawlDefinition] = {}
+        self.history: defaultdict[str, list[CrawlDefinition]] = defaultdict(list)
+        """All versions of each crawl."""
         self.accepted: dict[bytes, tuple[str, str]] = {}
         self.fetches: Counter[tuple[bytes, int, int]] = Counter()
         self.allowed_again = 0
@@ -109,6 +111,7 @@ class Judge:
         if known is not None and definition.version <= known.version:
             return
         self.definitions[definition.id] = definition
+        self.history[definition.id].append(definition)
         if known is not None:
             self._follows(known, definition)
         if definition.state != "ended" or (known is not None and known.state == "ended"):

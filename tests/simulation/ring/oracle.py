@@ -31,6 +31,11 @@ def parallelism_of(crawl: CrawlDefinition, url: str) -> int:
     return crawl.parallelism if rule is None or rule.parallelism is None else rule.parallelism
 
 
+def of_url(crawl: CrawlDefinition, url: str) -> tuple[float, int]:
+    """Delay and parallelism of a URL."""
+    return delay_of(crawl, url), parallelism_of(crawl, url)
+
+
 def on_host(crawl: CrawlDefinition, host: str) -> tuple[float, int]:
     """The longest delay and the least parallelism of the rules that can apply to a host, or the kindest of a domain's.
 

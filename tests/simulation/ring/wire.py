@@ -12,8 +12,6 @@ from tests.simulation.ring import oracle
 from tests.simulation.ring.engine import FOREVER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tests.simulation.ring.fetcher import FetcherWorker, Job
     from tests.simulation.ring.judge import Judge
 
@@ -85,14 +83,16 @@ class WireBook:
         request = Request(worker, job, _versions(job.known, job), job.limits.delay, job.limits.parallelism, ends)
         # While it was connecting other rules may have been read. Of kinder ones: others started by them, and all that
         # run obey them. Of stricter ones: they hold from the next request on.
-        known = (job.known, dict(worker.crawls))
-        own = _kinder(known, request)
+        known = dict(worker.crawls)
+        own = self._kinder(known, request)
         former = host.request if host.request is not None and host.request.job.holding is job.holding else None
-        gap = max(own.delay, _kinder(known, former).delay if former is not None else 0.0)
+        gap = max(own.delay, self._kinder(known, former).delay if former is not None else 0.0)
         if gap and at - host.last < gap - SLACK:
             raise self._judge.broken("gap", f"{job.url}: {at - host.last:.3f} s after the last one instead of {gap}")
         beside = [r for r in running.values() if not r.worker.frozen and r.worker.silent is None and r.ends > at]
-        most = min([own.parallelism, *(_kinder(known, r).parallelism for r in beside if r.job.holding is job.holding)])
+        most = min(
+            [own.parallelism, *(self._kinder(known, r).parallelism for r in beside if r.job.holding is job.holding)]
+        )
         if len(beside) >= most:
             raise self._judge.broken("parallelism", f"{job.url}: {len(beside) + 1} at a time instead of {most}")
         if job.began < host.hold - SLACK and job.began > host.asked and host.holder is job.holding:
@@ -104,6 +104,27 @@ class WireBook:
         running[self._requests] = request
         self._where[self._requests] = order.host
         return self._requests
+
+    def _kinder(self, known: Known, request: Request) -> Limits:
+        """What a former request asks of the next one: the rules of then, or kinder ones that were in force since.
+
+        A gap that has passed by the rules of one moment does not begin anew when stricter ones are read.
+        """
+        job = request.job
+        names = (job.order.crawl, *(job.order.basis.others if job.order.basis is not None else ()))
+        delays, most, robots = [0.0], list[int](), False
+        for name, since in zip(names, request.versions, strict=True):
+            until = known[name].version if name in known else 0
+            read = [crawl for crawl in self._judge.history[name] if since <= crawl.version <= until]
+            if read:
+                limits = [oracle.on_host(crawl, job.order.host) if name != names[0] else oracle.of_url(crawl, job.url)
+                          for crawl in read]  # fmt: skip
+                delays.append(min(delay for delay, _ in limits))
+                most.append(max(number for _, number in limits))
+                robots = robots or all(crawl.robots for crawl in read)
+        if robots and job.order.basis is not None:
+            delays.append(job.order.basis.crawl_delay)
+        return Limits(min(request.delay, max(delays)), max(request.parallelism, min(most, default=1)))
 
     def left(self, request: int) -> None:
         """A request is over, for its fetcher."""
@@ -132,17 +153,7 @@ def _least(known: Known, job: Job) -> Limits:
     own, *others = _crawls(known, job)
     found = [oracle.on_host(crawl, job.order.host) for crawl in others if crawl is not None]
     if own is not None:
-        found.append((oracle.delay_of(own, job.url), oracle.parallelism_of(own, job.url)))
+        found.append(oracle.of_url(own, job.url))
     robots = any(crawl.robots for crawl in (own, *others) if crawl is not None)
     asked = job.order.basis.crawl_delay if job.order.basis is not None and robots else 0.0
     return Limits(max([asked, *(delay for delay, _ in found)]), min((most for _, most in found), default=1))
-
-
-def _kinder(known: Sequence[Known], request: Request) -> Limits:
-    """What a former request asks of the next one: the rules of then, or kinder ones that have been read since."""
-    limits = Limits(request.delay, request.parallelism)
-    for each in known:
-        if _versions(each, request.job) != request.versions:
-            newest = _least(each, request.job)
-            limits = Limits(min(limits.delay, newest.delay), max(limits.parallelism, newest.parallelism))
-    return limits
