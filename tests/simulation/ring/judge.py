@@ -149,7 +149,8 @@ class Judge:
     def came_late(self, key: bytes, crawl: str) -> bool:
         """Whether a URL was opened behind the last look at its crawl's counters before the end, by a late seed.
 
-        By the seed itself, or by what it led to: what was found on a page that had been counted is not excused.
+        By the seed itself, or by what it led to; or by a page that a former owner had ordered, of a URL that is
+        excluded or failed since then. What was found on a page that had been counted is not excused.
         """
         positions, seen = self._looks.get(crawl), set[bytes]()
         while positions is not None and key not in seen:
@@ -165,6 +166,9 @@ class Judge:
             if not late or not cause or cause.endswith("/robots.txt"):
                 return late
             key = fingerprint(crawl, canonical(cause))
+            page = self.urls.get(key) or self.expired.get(key)
+            if page is not None and page.state in (State.EXCLUDED, State.FAILED):
+                return True
         return positions is not None
 
     def forgets(self, crawl: str, url: str, *, host: bool) -> None:

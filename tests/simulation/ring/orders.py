@@ -210,7 +210,7 @@ class OrderBook:
         if crawl.concurrency is not None and out > crawl.concurrency:
             raise judge.broken("quotas hold", f"{crawl.id}: {out} orders out in one shard, {crawl.concurrency} in all")
         new = [order for order in pages if order.crawl == crawl.id and order.visit == 1]
-        if not new:
+        if not new or (crawl.limit, crawl.max_size, crawl.host_limit) == (None, None, None):
             return
         here = [judge.urls[key] for key in judge.pages[crawl.id] if judge.homes[key] == shard.config.shard
                 and key in judge.urls and judge.urls[key].state in (State.FETCHED, State.DONE)]  # fmt: skip
