@@ -142,7 +142,7 @@ NAMES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "forgotten-after-a-take-over": (
         (ASKED, "test_forgotten_after_a_take_over"),
-        (SWEEPING, "test_a_page_that_a_former_owner_had_ordered_is_forgotten_when_it_comes"),
+        (SWEEPING, "test_an_answer_that_a_former_owner_had_ordered_brings_nothing_back"),
     ),
     "window-shuts": (
         (ASKED, "test_window_shuts_with_orders_out"),
