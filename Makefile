@@ -25,7 +25,7 @@ crawl: setup ## crawl SEED=https://…, or without it a small site served on loo
 	@set -f; seeds='$(SEED)'; .venv/bin/fyke crawl $${seeds:---demo} $(ARGS)
 
 test: setup-dev ## every test; what is missing on this machine is skipped by name
-	@$(PYTEST) -m "not bench" $(ARGS)
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not bench" $(ARGS)
 
 check: setup-dev ## format, lint, types, import contracts, quick tests: before every commit
 	@$(MAKE) --no-print-directory --jobs=2 lint quick

@@ -10,7 +10,7 @@ from tests.suites import ABSENT
 if TYPE_CHECKING:
     import pytest
 
-pytest_plugins = ["tests.kafka"]
+pytest_plugins = ["tests.kafka", "tests.alone"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

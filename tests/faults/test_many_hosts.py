@@ -46,7 +46,13 @@ ROUNDING = 0.001
 READ = 1.0
 """Seconds a busy fetcher may take to read an answer; what it sends meanwhile could not know of it."""
 
-pytestmark = [pytest.mark.site, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(PATIENCE + 600)]
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.site,
+    pytest.mark.broker,
+    pytest.mark.slow,
+    pytest.mark.timeout(PATIENCE + 600),
+]
 
 HABITS: Mapping[int, dict[str, Any]] = {
     0: {"robots": f"User-agent: *\nCrawl-delay: {CRAWL_DELAY}\n"},

@@ -11,7 +11,7 @@ from tests.faults.fleet import arguments, fleet, host_names
 from tests.sites import asserts, nginx
 from tests.sites.walk import Expected
 
-pytestmark = [pytest.mark.site, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.alone, pytest.mark.site, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PAGES = 40
 DELAY = 0.5

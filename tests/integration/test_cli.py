@@ -262,6 +262,7 @@ def test_a_kafka_of_ones_own(alone, site, broker):
     assert "127.0.0.1:1" in refused
 
 
+@pytest.mark.alone
 def test_a_crawl_is_paused_and_cancelled_by_another_hand(shell, site):
     site.pause = 0.05
     crawl = shell.start("crawl", f"{site.url}/0", "--name", "c", "--delay", "0.2", "--parallelism", "1", "--in-process")

@@ -215,6 +215,7 @@ async def test_late_acks_of_an_older_generation_are_ignored(
     assert (await admin.committed("recorder", "fetches"))[0] == 0
 
 
+@pytest.mark.alone
 async def test_a_take_over_waits_for_nobody_and_partitions_stay_put(
     broker: TestBroker, admin: Admin, plain: AIOKafkaProducer
 ) -> None:

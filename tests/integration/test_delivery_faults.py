@@ -162,6 +162,7 @@ async def test_sigterm_finishes_what_is_in_flight(broker: TestBroker, tmp_path: 
         assert await lag(ours) == ours.sent - len(ours.seen)
 
 
+@pytest.mark.alone
 async def test_a_drain_longer_than_the_grace_is_cut(broker: TestBroker, tmp_path: Path) -> None:
     async with fleet(broker.bootstrap, broker.prefix, tmp_path, worker={"grace": 3}) as ours:
         await ours.produce(300)
@@ -219,6 +220,7 @@ async def test_of_two_workers_with_one_name_one_ends(broker: TestBroker, tmp_pat
         assert ours.workers[left].poll() is None
 
 
+@pytest.mark.alone
 async def test_sigterm_in_a_rebalance_that_does_not_end(broker: TestBroker, tmp_path: Path) -> None:
     """A frozen member holds up the rebalance for its session; another one that is told to stop does not wait for it."""
     async with fleet(broker.bootstrap, broker.prefix, tmp_path, worker={"grace": 4}) as ours:
@@ -238,6 +240,7 @@ async def test_sigterm_in_a_rebalance_that_does_not_end(broker: TestBroker, tmp_
         await ours.share(1.0)
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(120)
 async def test_without_a_broker(tmp_path: Path) -> None:
     """SIGTERM does not hang although the last commit is impossible; a worker that cannot work is ended in the end."""

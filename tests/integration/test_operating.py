@@ -37,6 +37,7 @@ async def quiet(web: Site, seconds: float) -> bool:
     return pages(web) == before
 
 
+@pytest.mark.alone
 async def test_a_crawl_is_held_goes_on_and_is_cancelled(web: Site, service: Settings, client: Client) -> None:
     web.links = {"/0": [f"/{n}" for n in range(1, 400)]}
     async with crawls_of(service) as define, running(service):

@@ -13,6 +13,8 @@ from agents.fetcher import LOOK
 from agents.io.http import Answer, Exchange, HttpClient, Request, now
 from tests.unit.agents.stand import A, B, many, order, page, stand
 
+pytestmark = pytest.mark.alone
+
 # --- the wire clock
 
 

@@ -36,6 +36,7 @@ def shortest(look: Callable[[], object]) -> float:
     return min(times)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 async def test_looking_at_a_queue_stays_fast_when_its_front_was_consumed(tmp_path):
     store = await Shelf(tmp_path, "rows", FrontierIndexer(), Frontier(), 1 << 60, lambda: 0).open("c", "t", 0)
