@@ -30,12 +30,12 @@ async def send_effects(turn: Turn, delivery: Delivery, politeness: PolitenessMod
         target = page_partition(failure.url, partitions)
         sent.append(await delivery.send(FAILURES, encode(failure), key=failure.url.encode(), partition=target))
     for word in turn.forgotten:
-        sent += await tell(word, delivery)
+        sent += await _tell(word, delivery)
     await asyncio.gather(*sent)
 
 
-async def tell(word: m.Forgotten, delivery: Delivery) -> list[Any]:
-    """Tell the sinks what to delete, behind it in the partitions in which it stands. Await what is returned."""
+async def _tell(word: m.Forgotten, delivery: Delivery) -> list[Any]:
+    """Tell the sinks what to delete, behind it in the partitions in which it stands."""
     key, headers = word.url.encode(), encode_forgotten(word)
     page = page_partition(word.url, delivery.partitions(PAGES))
     places = {

@@ -3,13 +3,11 @@
 Sitemaps make no record: the URLs they list are links, the sitemaps that an index names are candidates.
 
 A turn of up to `parse.turn` pages is parsed, then sent in the order that makes a crash harmless (DESIGN §3): packs of
-links and records, what sinks must delete of them, the outcomes, the ack; each step durable before the next. While one
-turn is being sent the next is parsed. Links that the crawl does not follow are counted and stay here.
+links and records, the outcomes, the ack; each step durable before the next. While one turn is being sent the next is
+parsed. Links that the crawl does not follow are counted and stay here.
 
-What is forgotten (`fyke forget`) is told to the sinks behind each page of it that comes late: a page read a second time
-after a crash, the second answer to an order that was overdue. The frontier may have told them before, and the
-definitions that were known when the page was parsed may be older than the rule that keeps its URL out. So they are
-asked for again once its record is durable: a deletion that was told before the record came after its rule.
+A page of a URL that was forgotten (`fyke forget`) makes no record if that is known here already; the frontier, which
+hears of every page behind its record, tells the sinks of those that came too late.
 """
 
 from __future__ import annotations
@@ -20,13 +18,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from agents.effects import tell
 from agents.io.isolation import Child, ChildDied, Mark, limit_computation, load
 from agents.packs import Packer, Turn
 from streams import codecs
 from streams.definitions import CrawlDefinition
 from streams.errors import MessageError, NewerSchemaError
-from streams.messages import Forgotten, Outcomes, PageHeaders, ParseOutcome, Record
+from streams.messages import Outcomes, PageHeaders, ParseOutcome, Record
 from streams.page.parse import Limits, ParsedPage, parse_page
 from streams.policy.forgetting import is_forgotten
 from streams.policy.urls import Joiner, politeness_key
@@ -67,7 +64,7 @@ def parse(page: PageHeaders, body: bytes, limits: Limits) -> ParsedPage:
 
 @dataclass(slots=True)
 class _Turn:
-    """Pages that are sent together. `outcomes` by shard; `pages`: crawl and URL by offset."""
+    """Pages that are sent together. `outcomes` by shard."""
 
     slot: Slot
     partition: int
@@ -75,7 +72,6 @@ class _Turn:
     records: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
     lists: int = 0
     outcomes: dict[int, list[ParseOutcome]] = field(default_factory=dict)
-    pages: dict[int, tuple[str, str]] = field(default_factory=dict)
 
 
 class _Faulty(Exception):
@@ -209,7 +205,6 @@ class ParserStage:
         """Parse one page into the turn."""
         place = (turn.partition, int(record.offset))
         outcomes = turn.outcomes.setdefault(page.shard, [])
-        turn.pages[int(record.offset)] = (page.crawl, page.url)
         if definition is not None and is_forgotten(definition, page.url):
             outcomes.append(_outcome(page, place))
             return
@@ -286,7 +281,6 @@ class ParserStage:
         for pack in packs:
             await pack
         turn.links.delivered(_now())
-        await self._tell_forgotten(turn)
         outcomes = [
             await send(INBOX, codecs.encode(Outcomes(items=tuple(items))), partition=shard)
             for shard, items in turn.outcomes.items()
@@ -295,24 +289,12 @@ class ParserStage:
             await outcome
         turn.slot.done()
 
-    async def _tell_forgotten(self, turn: _Turn) -> None:
-        """Tell the sinks which of the turn's pages are forgotten by now; a page that is read again has the same id."""
-        if turn.pages:
-            await self._broadcast.catch_up()
-        sent = []
-        for offset, (crawl, url) in turn.pages.items():
-            definition = self._broadcast.crawls.get(crawl)
-            if definition is not None and is_forgotten(definition, url):
-                at = self._delivery.clock.now()
-                word = Forgotten(url=url, crawl=crawl, id=f"page:{turn.partition}:{offset}", at=at)
-                sent += await tell(word, self._delivery)
-        await asyncio.gather(*sent)
-
 
 def _outcome(page: PageHeaders, place: tuple[int, int], **result: object) -> ParseOutcome:
     return ParseOutcome(
         crawl=page.crawl,
         fingerprint=page.fingerprint,
+        url=page.url,
         visit=page.visit,
         depth=page.depth,
         page=place,

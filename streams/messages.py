@@ -195,6 +195,7 @@ class ParseOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     content: bytes = b""  # content fingerprint
     links: int = 0  # distinct followed links
     dropped: dict[str, int] = {}  # links kept back, by rule id
+    url: str = ""
     traceparent: str = ""
 
 

@@ -29,8 +29,8 @@ class Admission:
 
     politeness: PolitenessMode
 
-    def candidate(self, turn: Turn, item: Candidate, crawl: CrawlDefinition, seq: int) -> None:
-        """A seed or a redirect target."""
+    def candidate(self, turn: Turn, item: Candidate, crawl: CrawlDefinition, seq: int, *, ordered: bool) -> None:
+        """A seed or a redirect target. `ordered`: the URL's order is out."""
         row = turn.url(item.fingerprint)
         if item.origin is not None and row is not None and _replayed(item.origin, row.origins):
             return
@@ -45,10 +45,11 @@ class Admission:
             return
         origins = _with_origin(row.origins, item.origin)
         if not row.open and _reopens(item, row, crawl, turn.now, excluded):
-            again = next_visit(row, seq, turn.now, min(row.depth, item.depth), item.priority)
-            turn.put(item.fingerprint, replace(again, headers=item.headers, meta=item.meta, origins=origins,
-                                               parent=item.parent, via=item.via, source=item.source,
-                                               traceparent=item.traceparent))  # fmt: skip
+            turn.put(item.fingerprint, replace(asked_for(row, item, seq, turn.now), origins=origins))
+            return
+        if item.refetch and row.open and not excluded and (ordered or row.state is State.FETCHED):
+            # What is under way may have been asked for before the seed came: a visit of its own follows.
+            turn.put(item.fingerprint, replace(row, origins=origins, then=item))
             return
         tally.duplicates += 1
         if item.lastmod and crawl.recrawl:
@@ -221,8 +222,16 @@ def _kept_out_on_the_way(row: UrlRow) -> bool:
 def next_visit(row: UrlRow, seq: int, now: int, depth: int, priority: int) -> UrlRow:
     """The row with its next visit open. One at a smaller depth needs the page's links: it must not end with a 304."""
     again = replace(row, state=State.WAITING, visit=row.visit + 1, attempt=0, depth=depth, priority=priority, seq=seq,
-                    arrived=now, due=0, outcome="", status=0, page=None)  # fmt: skip
+                    arrived=now, due=0, outcome="", status=0, page=None, then=None)  # fmt: skip
     return replace(again, etag="", last_modified="") if depth < row.depth else again
+
+
+def asked_for(row: UrlRow, item: Candidate, seq: int, now: int) -> UrlRow:
+    """The row with a visit open for a candidate: the next one, or one that was just opened for another reason."""
+    depth = min(row.depth, item.depth)
+    again = row if row.open else next_visit(row, seq, now, depth, item.priority)
+    return replace(again, depth=depth, headers=item.headers, meta=item.meta, parent=item.parent, via=item.via,
+                   source=item.source, traceparent=item.traceparent, then=None)  # fmt: skip
 
 
 def _replayed(origin: Origin, taken: tuple[Origin, ...]) -> bool:

@@ -134,6 +134,8 @@ class Inquiry:
                 advice=reason.advice, witness=self.witness, at=self.now, rules=rules,
             )  # fmt: skip
         reason = _waiting(self, row) if row.state is State.WAITING else _settled(self, row)
+        if row.open and row.then is not None:
+            reason = reason._replace(text=f"{reason.text} A seed came meanwhile that wants one more visit after it.")
         place = self.place
         return Explanation(
             url=row.url, crawl=row.crawl, state=row.state.name.lower(), reason=reason.id, text=reason.text,
@@ -331,13 +333,6 @@ def _before(place: Place | None) -> str:
 
 
 def _settled(asked: Inquiry, row: UrlRow) -> Reason:
-    reason = _outcome(asked, row)
-    if not row.due:
-        return reason
-    return reason._replace(text=f"{reason.text} It is visited again at {_at(row.due)}.", until=row.due)
-
-
-def _outcome(asked: Inquiry, row: UrlRow) -> Reason:
     when = _at(row.visited)
     if row.state is State.FETCHED:
         return Reason("parsing", f"It was fetched at {when}; its page waits for the parser.",

@@ -13,7 +13,7 @@ import msgspec
 
 from streams.errors import NewerSchemaError
 from streams.history import PastFailure
-from streams.messages import Origin, RobotsRules, Source
+from streams.messages import Candidate, Origin, RobotsRules, Source
 from streams.policy.retry import CLOSED, Breaker
 
 ROW_SCHEMA = 1
@@ -86,6 +86,7 @@ class UrlRow(msgspec.Struct, array_like=True, frozen=True):
     changed: int = 0  # when the content was first seen as it is
     unresolved: Unresolved | None = None
     kept: bool = False  # an earlier visit brought a page, which still counts: see `keeps_place`
+    then: Candidate | None = None  # a seed that wants one more visit when this one ends
 
     @property
     def placed(self) -> bool:

@@ -13,7 +13,7 @@ from streams import messages as m
 from streams.definitions import CrawlDefinition
 from streams.frontier import outcomes
 from streams.frontier.budgets import budgeted
-from streams.frontier.candidates import ORDER_BITS, Admission, ruled_out
+from streams.frontier.candidates import ORDER_BITS, Admission, asked_for, ruled_out
 from streams.frontier.closing import excluded
 from streams.frontier.commands import redrive
 from streams.frontier.effects import HostEffects
@@ -138,7 +138,7 @@ class Shard:
                 for i, item in enumerate(message.items):
                     self._candidate(turn, item, seq + i)
             case m.Outcomes():
-                self._outcomes(turn, message)
+                self._outcomes(turn, message, seq)
             case m.RobotsHop():
                 self._release.hop_arrived(turn, message)
             case m.Command(action="forget"):
@@ -149,16 +149,27 @@ class Shard:
 
     def _candidate(self, turn: Turn, item: m.Candidate, seq: int) -> None:
         if crawl := self._admitting(turn, item.crawl, 1):
-            self._admission.candidate(turn, item, crawl, seq)
+            ordered = item.refetch and self._release.released.get(item.fingerprint) is not None
+            self._admission.candidate(turn, item, crawl, seq, ordered=ordered)
         elif self._keeps_rows(item.crawl, turn.now):
             self._admission.too_late(turn, item, self._crawls[item.crawl], seq)
 
-    def _outcomes(self, turn: Turn, message: m.Outcomes) -> None:
-        for outcome in message.items:
+    def _outcomes(self, turn: Turn, message: m.Outcomes, seq: int) -> None:
+        for i, outcome in enumerate(message.items):
+            before = turn.url(outcome.fingerprint)
             if isinstance(outcome, m.ParseOutcome):
                 self._parsed(turn, outcome)
             else:
                 self._fetched(turn, outcome)
+            if before is not None and before.then is not None:
+                self._visit_then(turn, outcome.fingerprint, before, before.then, seq + i)
+
+    def _visit_then(self, turn: Turn, fingerprint: bytes, before: UrlRow, seed: m.Candidate, seq: int) -> None:
+        """Open the visit that a seed wanted as soon as the one is over during which it came."""
+        row = turn.url(fingerprint)
+        over = row is not None and (not row.open or row.visit != before.visit)
+        if row is not None and over and row.state is not State.EXCLUDED and self._admitting(turn, row.crawl, 0):
+            turn.put(fingerprint, asked_for(row, seed, seq, turn.now))
 
     def _admitting(self, turn: Turn, crawl_id: str, items: int) -> CrawlDefinition | None:
         """The crawl, if it still takes URLs: an ended crawl stays as a tombstone that keeps late ones out."""
@@ -225,6 +236,7 @@ class Shard:
 
     def _parsed(self, turn: Turn, outcome: m.ParseOutcome) -> None:
         turn.tallies[outcome.crawl].activity += 1
+        self._tell_again(turn, outcome)
         row = turn.url(outcome.fingerprint)
         if row is not None and row.visit == outcome.visit:
             if self._keep_forgotten(turn, outcome, row, self._release.released.get(outcome.fingerprint)):
@@ -233,6 +245,18 @@ class Shard:
             outcomes.parsed(turn, outcome, row, crawl)
             if crawl is not None and (now := turn.url(outcome.fingerprint)) is not None and now is not row:
                 self._novelties.parsed(turn, row, now, crawl.traps.novelty)
+
+    def _tell_again(self, turn: Turn, outcome: m.ParseOutcome) -> None:
+        """Tell sinks of a forgotten page behind a record that came late, be its URL's row there or not.
+
+        A page is read a second time after a crash, an order that was overdue is answered twice: sinks may have been
+        told of the URL before that record was written, by a parser that did not know the rule yet.
+        """
+        crawl = self._crawls.get(outcome.crawl)
+        if crawl is not None and outcome.url and is_forgotten(crawl, outcome.url):
+            partition, offset = outcome.page
+            word = m.Forgotten(url=outcome.url, crawl=crawl.id, id=f"page:{partition}:{offset}", at=turn.now)
+            turn.forgotten.append(word)
 
     def _unparsed(self, turn: Turn) -> None:
         """Pages that nobody parsed before they expired are fetched again. Looked for once a minute."""

@@ -47,7 +47,6 @@ class RecordingDelivery:
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     failing: Exception | None = None
     fatals: list[BaseException] = field(default_factory=list)
-    clock: Any = field(default_factory=lambda: SimpleNamespace(now=lambda: 99))
 
     def partitions(self, _topic: Topic) -> int:
         return SHARDS
@@ -59,11 +58,8 @@ class RecordingDelivery:
         return self.room
 
     async def send(
-        self, topic: Topic, value: bytes | None, *, key: bytes | None = None, partition: int, headers: Any = ()
+        self, topic: Topic, value: bytes, *, key: bytes | None = None, partition: int, headers: Any = ()
     ) -> Awaitable[None]:
-        if value is None:
-            word = codecs.decode_forgotten(key, headers)
-            return asyncio.create_task(self._durable("forgotten", (topic.name, word)))
         assert topic is INBOX
         assert key is None
         assert not headers

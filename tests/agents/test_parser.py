@@ -13,10 +13,10 @@ from agents.io.isolation import Mark
 from agents.parser import LINKS_IN_RECORD, ParserStage
 from streams import codecs
 from streams.definitions import CrawlDefinition, Scope
-from streams.messages import SCHEMA, Forgotten, PageHeaders, ParseOutcome, Record  # fmt: skip
+from streams.messages import SCHEMA, PageHeaders, ParseOutcome, Record  # fmt: skip
 from streams.page.parse import Limits
 from streams.policy.forgetting import deny_url
-from streams.topics import FAILURES, PAGES, RECORDS
+from streams.topics import PAGES
 from tests.agents import poison
 from tests.agents.parser_rig import SHARDS, Fatal, Published, RecordingDelivery, Rig, batch, record, settings
 
@@ -71,7 +71,7 @@ async def test_a_page_becomes_a_record_packs_and_an_outcome(make: MakeRig) -> No
     assert outcomes.items == (
         ParseOutcome(
             crawl="c", fingerprint=bytes(15) + b"\x07", visit=3, depth=1, page=(1, 7), content=content, links=2,
-            dropped={"nofollow:link": 1}, traceparent="00-1",
+            dropped={"nofollow:link": 1}, url="http://a.test/7", traceparent="00-1",
         ),
     )  # fmt: skip
     assert sorted(rig.delivery.sent) == ["http://a.test/x", "http://b.test/y"]
@@ -170,24 +170,14 @@ async def test_a_definition_that_is_not_read_yet_is_waited_for(make: MakeRig) ->
 FORGETTING = CrawlDefinition(id="c", version=2, scope_rules=(deny_url("http://a.test/1"),))
 
 
-async def test_a_page_forgotten_while_it_is_parsed_is_told_behind_its_record(make: MakeRig) -> None:
-    """The frontier may have told of it already: definitions are asked for once more when its record is durable."""
-    rig = await make()
-    rig.published.later = {"c": FORGETTING}
-    await rig.run(b"<p>", b"<p>")
-    order = [kind for kind, _ in rig.delivery.log]
-    assert order == ["record", "record", "caught up", "forgotten", "forgotten", "forgotten", "outcomes", "ack"]
-    word = Forgotten(url="http://a.test/1", crawl="c", id="page:1:1", at=99)
-    assert rig.delivery.of("forgotten") == [(topic.name, word) for topic in (PAGES, RECORDS, FAILURES)]
-
-
-async def test_a_forgotten_page_has_no_record_but_is_told(make: MakeRig) -> None:
-    """Its record may stand there from before a crash."""
+async def test_a_forgotten_page_has_no_record(make: MakeRig) -> None:
+    """Its outcome names it all the same: the frontier tells the sinks, for whom a record may stand from before."""
     rig = await make(FORGETTING)
     await rig.run(b"<a href=/x>", first=1)
     assert (rig.delivery.records, rig.delivery.sent) == ([], [])
-    assert {word.id for _, word in rig.delivery.of("forgotten")} == {"page:1:1"}
-    assert [outcome.links for outcome in rig.delivery.outcomes] == [0]
+    assert [(outcome.links, outcome.url, outcome.page) for outcome in rig.delivery.outcomes] == [
+        (0, "http://a.test/1", (1, 1))
+    ]
 
 
 async def test_a_crawl_nobody_defined_has_records_only(make: MakeRig) -> None:
@@ -344,14 +334,14 @@ async def test_a_sitemap_makes_links_and_no_record(make: MakeRig) -> None:
     (outcome,) = rig.delivery.outcomes
     assert (outcome.links, outcome.dropped, outcome.failure) == (1, {"sitemap:entry": 1}, None)
     assert outcome.content
-    assert [kind for kind, _ in rig.delivery.log] == ["links", "caught up", "outcomes", "ack"]
+    assert [kind for kind, _ in rig.delivery.log] == ["links", "outcomes", "ack"]
 
 
 async def test_an_index_sends_its_sitemaps_before_its_outcome(make: MakeRig) -> None:
     rig = await make()
     body = b"<sitemapindex><sitemap><loc>http://b.test/1.xml</loc></sitemap></sitemapindex>"
     await rig.run(body, url="http://a.test/map.xml", source="sitemap", depth=1)
-    assert [kind for kind, _ in rig.delivery.log] == ["candidates", "caught up", "outcomes", "ack"]
+    assert [kind for kind, _ in rig.delivery.log] == ["candidates", "outcomes", "ack"]
     ((_, message),) = rig.delivery.of("candidates")
     (item,) = message.items
     assert (item.url, item.source, item.depth, item.parent) == (

@@ -332,10 +332,8 @@ class World:
         if order.source == "page" and not is_forgotten(definition, order.url):
             self.records.append((order.url, order.visit))
         self._may_die()
-        if is_forgotten(self.crawls[order.crawl], order.url):
-            self.records.append((order.url, FORGOTTEN))
         outcome = m.ParseOutcome(crawl=order.crawl, fingerprint=order.fingerprint, visit=order.visit, depth=order.depth,
-                                 page=page)  # fmt: skip
+                                 page=page, url=order.url)  # fmt: skip
         self.log.append("inbox", order.shard, encode(m.Outcomes(items=(outcome,))))
         self._may_die()
 

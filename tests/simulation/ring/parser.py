@@ -75,7 +75,8 @@ class ParserWorker(Stage):
             definition = self.crawls.get(page.crawl)
         batch.end = offset + 1
         outcome = m.ParseOutcome(crawl=page.crawl, fingerprint=page.fingerprint, visit=page.visit, depth=page.depth,
-                                 page=(batch.place[1], offset), content=content_of(answer))  # fmt: skip
+                                 page=(batch.place[1], offset), url=page.url,
+                                 content=content_of(answer))  # fmt: skip
         batch.outcomes.setdefault(page.shard, []).append(outcome)
         if definition is not None and is_forgotten(definition, page.url):
             return

@@ -60,7 +60,9 @@ def failed(order: m.FetchOrder, failure: m.FailureClass = "timeout", **fields: A
 def parsed(order: m.FetchOrder, **fields: Any) -> m.Outcomes:
     """What the parser says about the order's page."""
     fields = {"depth": order.depth, "page": (0, 7), **fields}
-    outcome = m.ParseOutcome(crawl=order.crawl, fingerprint=order.fingerprint, visit=order.visit, **fields)
+    outcome = m.ParseOutcome(
+        crawl=order.crawl, fingerprint=order.fingerprint, visit=order.visit, url=order.url, **fields
+    )  # fmt: skip
     return m.Outcomes(items=(outcome,))
 
 

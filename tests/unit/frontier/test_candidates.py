@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,7 +11,21 @@ import pytest
 from streams import messages as m
 from streams.definitions import Scope, ScopeRule, Traps
 from streams.frontier.rows import State, UrlRow, encode_row, url_key
-from tests.unit.frontier.rig import HOUR, START, Rig, crawl, key, links, seed, seeds
+from streams.policy.forgetting import deny_host
+from tests.unit.frontier.rig import (
+    HOUR,
+    START,
+    Rig,
+    answer,
+    crawl,
+    failed,
+    given,
+    key,
+    links,
+    parsed,
+    seed,
+    seeds,
+)
 
 URL = "http://h.example/page"
 TTL = 72 * HOUR
@@ -99,7 +114,6 @@ FRESH = {"visited": START - TTL + 1}
         ({"state": State.FAILED, "outcome": "dns"}, {}, {}, 1),
         ({"state": State.FAILED, "outcome": "dns"}, {"refetch": True}, {}, 2),
         ({"state": State.WAITING}, {"refetch": True}, {}, 1),
-        ({"state": State.FETCHED}, {"refetch": True}, {}, 1),
         # after it: a seed opens a visit, a redirect target only in an endless crawl
         (OLD, {"origin": ORIGIN}, {}, 2),
         (FRESH, {"origin": ORIGIN}, {}, 1),
@@ -225,6 +239,71 @@ def test_a_seed_from_elsewhere_is_another_seed(origin: m.Origin) -> None:
     assert rig.row(URL).visit == 2
     kept = {(o.topic, o.partition): o for o in rig.row(URL).origins}
     assert kept == {("urls", 1): LATER, (origin.topic, origin.partition): origin}
+
+
+AGAIN = m.Origin("urls", 1, 20)
+WANTED: dict[str, Any] = {"refetch": True, "origin": AGAIN, "meta": 3, "headers": {"X": "1"}, "depth": 1, "priority": 9}
+ENDS: dict[str, Callable[[m.FetchOrder], list[m.Inbox]]] = {
+    "done": lambda order: [answer(order), parsed(order)],
+    "the parser was faster": lambda order: [parsed(order), answer(order)],
+    "unchanged": lambda order: [answer(order, "unchanged", status=304)],
+    "failed": lambda order: [failed(order, "http_status", status=404)],
+    "not parsed": lambda order: [answer(order), parsed(order, failure="parser")],
+    "redirected": lambda order: [answer(order, "redirected", status=301, location="http://h.example/other")],
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_refetch_that_comes_while_an_order_is_out_is_a_visit_of_its_own(end: str) -> None:
+    """The answer may be older than the seed; nobody could tell them apart."""
+    rig = Rig(crawl(depth=5))
+    (order,) = given(rig, seeds(seed(URL, origin=ORIGIN, depth=3)))
+    again = seeds(seed(URL, **WANTED))
+    assert given(rig, again, again) == []  # read twice: one visit all the same
+    assert (rig.row(URL).visit, rig.row(URL).open) == (1, True)
+    rig.load()  # a new owner knows of it
+    orders = [order for order in given(rig, *ENDS[end](order)) if order.url == URL]
+    assert [(o.visit, o.meta, o.headers, o.depth, o.priority) for o in orders] == [(2, 3, {"X": "1"}, 1, 9)]
+    given(rig, again)
+    assert (rig.row(URL).then, rig.row(URL).visit) == (None, 2)
+
+
+def test_a_refetch_that_comes_while_a_page_waits_for_the_parser_is_a_visit_of_its_own() -> None:
+    rig = Rig()
+    (order,) = given(rig, seeds(URL))
+    given(rig, answer(order), seeds(seed(URL, **WANTED)))
+    assert rig.state(URL) is State.FETCHED
+    (again,) = given(rig, parsed(order))
+    assert (again.visit, again.meta) == (2, 3)
+
+
+def test_a_refetch_asks_nothing_more_of_a_url_that_still_waits() -> None:
+    rig = Rig(crawl(delay=60.0))
+    given(rig, seeds(f"{URL}first"), seeds(URL))
+    given(rig, seeds(seed(URL, **WANTED)))
+    assert (rig.state(URL), rig.row(URL).then) == (State.WAITING, None)
+
+
+def test_the_visit_that_a_smaller_depth_needs_serves_a_refetch_too() -> None:
+    rig = Rig(crawl(depth=5))
+    (order,) = given(rig, links(URL, depth=3))
+    given(rig, seeds(seed(URL, **{**WANTED, "depth": 3})), links(URL, depth=2))
+    (again,) = given(rig, answer(order), parsed(order))
+    assert (again.visit, again.meta, again.depth) == (2, 3, 2)
+    given(rig, answer(again), parsed(again))
+    assert (rig.state(URL), rig.row(URL).visit) == (State.DONE, 2)
+
+
+@pytest.mark.parametrize(
+    "change", [{"state": "ended", "result": "cancelled"}, {"scope_rules": (deny_host("h.example"),)}]
+)
+def test_a_refetch_opens_no_visit_that_the_crawl_does_not_want_any_more(change: dict[str, Any]) -> None:
+    rig = Rig()
+    (order,) = given(rig, seeds(URL))
+    given(rig, seeds(seed(URL, **WANTED)))
+    rig.change(**change)
+    assert given(rig, answer(order), parsed(order)) == []
+    assert not rig.row(URL).open
 
 
 def test_a_seed_that_changes_nothing_is_remembered() -> None:

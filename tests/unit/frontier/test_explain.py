@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams import messages as m
-from streams.definitions import LimitRule, Scope, ScopeRule, Traps
+from streams.definitions import LimitRule, Recrawl, Scope, ScopeRule, Traps
 from streams.frontier.explain import COUNTED, Explanation, Facts, Inquiry, place_of
 from streams.frontier.reasons import excluded_by
 from streams.frontier.rows import HostRow, Probe, State, decode_url_row, url_key
@@ -381,3 +381,18 @@ def test_a_rule_that_ignores_robots_waits_for_none() -> None:
 
 def test_a_media_type_that_was_not_accepted_is_said() -> None:
     assert "limit rule html does not accept" in excluded_by("accept:html", crawl()).text
+
+
+def test_a_page_that_comes_back_says_when_once() -> None:
+    rig = Rig(crawl(recrawl=Recrawl(interval=3600.0)))
+    (order,) = given(rig, seeds(A))
+    done(rig, order)
+    assert rig.shard.why("c", A, rig.now).text.count("visited again") == 1
+
+
+def test_a_seed_that_waits_for_the_end_of_a_visit_is_told() -> None:
+    rig = Rig()
+    given(rig, seeds(A))
+    assert "one more visit" not in rig.shard.why("c", A, rig.now).text
+    given(rig, seeds(seed(A, refetch=True)))
+    assert "one more visit" in rig.shard.why("c", A, rig.now).text
