@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from aiokafka.errors import ConsumerStoppedError, IllegalStateError, KafkaError
 from aiokafka.protocol.admin import DescribeGroupsRequest
+from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
 from aiokafka.structs import TopicPartition
 from faust.transport.drivers import aiokafka as driver
@@ -55,6 +56,13 @@ def is_member(member_id: str, name: str) -> bool:
     return re.fullmatch(re.escape(name) + r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", member_id) is not None
 
 
+def _codes(request: Any, response: Any) -> set[int]:
+    """The error codes in an answer of the coordinator; commits are answered for each partition."""
+    if isinstance(request, OffsetCommitRequest):
+        return {code for _, partitions in response.topics for _, code in partitions}
+    return {getattr(response, "error_code", 0)}
+
+
 def _twin(name: str, group: str) -> EnvironmentFault:
     return EnvironmentFault(
         f"another worker has joined the group {group} under the name of this one, {name!r}, and has its partitions now",
@@ -78,13 +86,13 @@ class BatchThread(driver.AIOKafkaConsumerThread):
         send = coordinator._send_req  # noqa: SLF001
 
         async def send_and_note(request: Any) -> Any:
-            sent = time.clock_gettime(time.CLOCK_BOOTTIME)
+            sent, ours = time.clock_gettime(time.CLOCK_BOOTTIME), coordinator.member_id
             response = await send(request)
-            code = getattr(response, "error_code", 0)
+            codes = _codes(request, response)
             accepted = {0, _REBALANCE_IN_PROGRESS} if isinstance(request, HeartbeatRequest) else {0}
-            if isinstance(request, HeartbeatRequest | SyncGroupRequest) and code in accepted:
+            if isinstance(request, HeartbeatRequest | SyncGroupRequest) and codes <= accepted:
                 self.confirmed_at = sent
-            elif code == _FENCED or (code == _UNKNOWN_MEMBER and await self._replaced(coordinator)):
+            elif _FENCED in codes or (_UNKNOWN_MEMBER in codes and ours and await self._replaced(coordinator, ours)):
                 self.app.port.fatal(_twin(self.app.conf.consumer_group_instance_id, coordinator.group_id))
             return response
 
@@ -111,11 +119,12 @@ class BatchThread(driver.AIOKafkaConsumerThread):
         coordinator._push_error_to_user = push  # noqa: SLF001 - as above
         coordinator._coordination_task.add_done_callback(ended)  # noqa: SLF001
 
-    async def _replaced(self, coordinator: Any) -> bool:
-        """Whether the group has another member of our static name.
+    async def _replaced(self, coordinator: Any, ours: str) -> bool:
+        """Whether the group has another member of our static name than `ours`, the one that it does not know.
 
-        aiokafka's heartbeats do not say which static member they are of, so Kafka cannot answer that it is fenced: the
-        member would join again and take the partitions back, its twin the same a heartbeat later, without an end.
+        aiokafka's heartbeats and commits do not say which static member they are of, so Kafka cannot answer that it is
+        fenced: the member would join again and take the partitions back, its twin the same a heartbeat or a commit
+        later, without an end.
         """
         name = self.app.conf.consumer_group_instance_id
         if not name:
@@ -128,7 +137,7 @@ class BatchThread(driver.AIOKafkaConsumerThread):
             log.warning("%s: who has the name %s? %s", coordinator.group_id, name, error)
             return False
         members = [member[0] for group in answer.groups for member in group[_MEMBERS]] if answer is not None else []
-        return any(is_member(each, name) and each != coordinator.member_id for each in members)
+        return any(is_member(each, name) and each != ours for each in members)
 
     def _create_worker_consumer(self, transport: driver.Transport) -> Any:
         """With Faust's sticky assignor also where there are no tables, so that partitions stay put."""

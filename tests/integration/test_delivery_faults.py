@@ -200,12 +200,21 @@ async def test_a_programming_error_ends_the_process_and_loses_nothing(broker: Te
         await ours.share(1.0)
 
 
-async def test_of_two_workers_with_one_name_one_ends(broker: TestBroker, tmp_path: Path) -> None:
-    """They would take the partitions from each other at every heartbeat, for ever.
+TWINS: dict[str, dict[str, float]] = {
+    "heartbeat": {"heartbeat": 0.3, "commit_interval": 20.0},
+    "commit": {"heartbeat": 10.0, "session_timeout": 40.0},
+}
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("first", TWINS)
+async def test_of_two_workers_with_one_name_one_ends(broker: TestBroker, tmp_path: Path, first: str) -> None:
+    """They would take the partitions from each other for ever, at every heartbeat or commit, whichever comes first.
 
     Mostly the older one ends; which one depends on who asks the coordinator first while the other is a member.
     """
-    async with fleet(broker.bootstrap, broker.prefix, tmp_path, worker={"name": "pod-0", "grace": 5}) as ours:
+    worker = {"name": "pod-0", "grace": 5}
+    async with fleet(broker.bootstrap, broker.prefix, tmp_path, worker=worker, kafka=TWINS[first]) as ours:
         await ours.produce(2_000)
         ours.start("older", 0.2)
         await until(lambda: len(ours.seen) > 50)
