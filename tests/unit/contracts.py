@@ -109,7 +109,7 @@ FULL: dict[str, Any] = {
         ),
         m.ParseOutcome(
             crawl="news", **FETCHED, depth=1, page=(1, 2), failure="parser", reason="x", content=KEY, links=3,
-            dropped={"scope:host": 2},
+            dropped={"scope:host": 2}, url=WHERE["url"],
         ),
     )),
     "command": m.Command(
