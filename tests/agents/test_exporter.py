@@ -104,7 +104,7 @@ class Running:
     async def take(self, *batches: Batch) -> None:
         for one in batches:
             await self.stage.batch(one)
-        await asyncio.wait_for(self.stage.drain(), 10)
+        await asyncio.wait_for(self.stage.drain(), 30)
 
     def lines(self, name: str = "records") -> list[bytes]:
         return (self.out / f"{name}.jsonl").read_bytes().splitlines()
@@ -198,7 +198,7 @@ async def test_what_is_not_written_at_a_revocation_is_left_to_the_next_owner(tmp
         await asyncio.sleep(0)
         await exporter.stage.batch(batch("records", record()))
         exporter.stage.revoked()
-        await asyncio.wait_for(exporter.stage.drain(), 5)
+        await asyncio.wait_for(exporter.stage.drain(), 30)
         assert exporter.lines() == []
         assert exporter.delivery.acked == []
 

@@ -87,7 +87,7 @@ async def worker(settings, writer, datadir: Path, accept: Accept = fence) -> Asy
         await app.stop()
 
 
-async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 90.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - the conditions are Faust's and RocksDB's, which signal nothing
             await asyncio.sleep(0.02)
@@ -146,7 +146,7 @@ async def make_again(settings) -> None:
     """Delete the changelog topic and make it again, as somebody might who wants to begin anew."""
     async with Admin(settings.kafka.bootstrap, settings) as admin:
         await admin._client.delete_topics([changelog(settings)])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while changelog(settings) in await admin.partition_counts():  # noqa: ASYNC110 - the broker signals nothing
                 await asyncio.sleep(0.05)
         await admin.apply_topics()

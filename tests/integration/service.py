@@ -29,7 +29,7 @@ from streams.topics import ALL, CRAWLS, FAILURES, RECORDS, Topic
 from tests.kafka import settings_for
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 40.0
+PATIENCE = 120.0
 STAGES = ("frontier", "fetcher", "parser")
 
 

@@ -22,7 +22,7 @@ from streams.errors import EnvironmentFault
 from streams.settings import Settings
 from tests.kafka import TestBroker, own_broker, settings_for
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 
 def _changed(broker: TestBroker, **groups: Any) -> Settings:

@@ -16,7 +16,7 @@ from agents.io import java, kraft
 from streams.errors import EnvironmentFault
 from streams.settings import cache_home
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 Change = Callable[[str, bytes], bytes]
 

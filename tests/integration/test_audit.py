@@ -24,7 +24,7 @@ from streams.policy.urls import fingerprint
 from streams.state.fencing import MARKER, MARKER_VALUE, epoch_headers
 from tests.kafka import TestBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 CRAWL = CrawlDefinition(id="c", delay=0.5, parallelism=1)
 

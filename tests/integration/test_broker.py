@@ -21,7 +21,7 @@ from streams.errors import EnvironmentFault
 from streams.settings import to_environment
 from tests.kafka import OwnBroker, TestBroker, own_broker, settings_for
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 _RECORDS = 200
 
@@ -73,7 +73,7 @@ def _user(broker: EmbeddedBroker, state: Path) -> Iterator[subprocess.Popen[str]
 
 
 def _leave(child: subprocess.Popen[str]) -> str:
-    out, _ = child.communicate(timeout=60)
+    out, _ = child.communicate(timeout=180)
     return out.strip()
 
 

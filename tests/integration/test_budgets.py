@@ -13,7 +13,7 @@ from streams.topics import URLS
 from tests.integration.service import Client, Site, crawls_of, ends, running, service_settings, until
 from tests.kafka import TestBroker
 
-pytestmark = [pytest.mark.alone, pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.alone, pytest.mark.broker, pytest.mark.timeout(300)]
 
 PAGES = [f"/p/{n}.html" for n in range(30)]
 MISSING = PAGES[::3]

@@ -128,7 +128,7 @@ def test_a_killed_crawl_takes_its_workers_along_and_goes_on(alone, site):
     pids = [alone.worker_pid(f"{stage}-1") for stage in ("frontier", "fetcher", "parser", "exporter")]
     crawl.kill()
     crawl.communicate()
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     while any(map(alive, pids)):
         assert time.monotonic() < deadline, "workers outlived their command"
         time.sleep(0.1)

@@ -93,7 +93,7 @@ async def running(stage: Any, settings: Settings, clock: BrokerClock | None = No
     stop = asyncio.Event()
     task = asyncio.create_task(runner.run(stop))
     try:
-        await until(lambda: task.done() or not runner.ready(), 20)
+        await until(lambda: task.done() or not runner.ready())
         if task.done():
             task.result()
         yield runner
@@ -102,7 +102,7 @@ async def running(stage: Any, settings: Settings, clock: BrokerClock | None = No
         await task
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - the worker sets no events for tests
             await asyncio.sleep(0.01)
@@ -130,7 +130,7 @@ async def read(broker: TestBroker, topic: Topic, partition: int, end: int) -> li
     try:
         consumer.assign([tp])
         found: list[Any] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not found or found[-1].offset < end:
                 for records in (await consumer.getmany(timeout_ms=200)).values():
                     found += records
@@ -261,7 +261,7 @@ async def test_heartbeats_confirm_the_ownership(broker: TestBroker, admin: Admin
     async with running(Recorder(), settings_of(broker)) as runner:
         joined = runner.app.confirmed_at()
         assert time.clock_gettime(time.CLOCK_BOOTTIME) - joined < 5
-        await until(lambda: runner.app.confirmed_at() > joined, 3)
+        await until(lambda: runner.app.confirmed_at() > joined)
 
 
 async def test_a_membership_that_fails_for_good_ends_the_process(

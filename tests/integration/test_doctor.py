@@ -29,7 +29,7 @@ def doctor(settings: Settings, **variables: str) -> tuple[int, dict[str, list[di
     """Exit code and findings by check."""
     done = subprocess.run(
         [sys.executable, "-m", "agents.cli.main", "doctor", "--json"], capture_output=True, text=True, check=False,
-        cwd=settings.worker.state, env=environment() | to_environment(settings) | variables, timeout=60,
+        cwd=settings.worker.state, env=environment() | to_environment(settings) | variables, timeout=180,
     )  # fmt: skip
     assert done.stdout, done.stderr
     found: dict[str, list[dict[str, Any]]] = {}

@@ -16,7 +16,7 @@ from streams.settings import Settings
 from streams.topics import INBOX, URLS
 from tests.integration.service import Client, Site, connected, crawls_of, ends, processes, running, until
 
-pytestmark = [pytest.mark.alone, pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.alone, pytest.mark.broker, pytest.mark.timeout(300)]
 
 HOSTS = ("www.site.test", "shop.site.test", "site.test", "www.other.test")
 DELAY = 0.3

@@ -61,7 +61,7 @@ async def read(settings: Settings, topic: str, count: int) -> list[Any]:
         partitions = consumer.partitions_for_topic(name) or await consumer._client._wait_on_metadata(name)
         consumer.assign([TopicPartition(name, number) for number in partitions])
         await consumer.seek_to_beginning()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             return [await consumer.getone() for _ in range(count)]
     finally:
         await consumer.stop()

@@ -20,7 +20,7 @@ from tests.kafka import TestBroker
 from tests.servers.hostile import HostileServer
 from tests.sites import asserts
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def served_by(hosts: Sequence[Host]) -> HostileServer:

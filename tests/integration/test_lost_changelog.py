@@ -16,7 +16,7 @@ from streams.state.table import RowTable
 from tests.integration.rowtable import PARTITION, ROWS, assert_rows, changelog, delete_records, make_again, worker
 from tests.unit.state.rows import ByState, Clock, shelf
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 
 async def test_a_deleted_tail_neither_hangs_nor_empties_a_store_that_has_it(settings, producer, tmp_path):

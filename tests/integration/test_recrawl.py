@@ -13,7 +13,7 @@ from streams.settings import Settings
 from streams.topics import CRAWLS, FAILURES, PROGRESS, URLS
 from tests.integration.service import Client, Site, crawls_of, ends, running, until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 
 def total(client: Client, crawl: str, name: str) -> int:

@@ -23,7 +23,7 @@ from streams.topics import CRAWLS, INBOX
 from tests.integration.service import ROOT, Client, crawls_of, processes, until
 from tests.sites import nginx
 
-pytestmark = [pytest.mark.alone, pytest.mark.broker, pytest.mark.site, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.alone, pytest.mark.broker, pytest.mark.site, pytest.mark.slow, pytest.mark.timeout(300)]
 
 WITHIN = 2.0
 """Seconds after which a change must be obeyed."""

@@ -26,7 +26,7 @@ from tests.integration.rowtable import (
 )
 from tests.unit.state.rows import Clock, shelf
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 
 async def test_rows_survive_a_restart_with_the_disk_and_without_it(settings, producer, tmp_path, caplog):

@@ -22,7 +22,7 @@ from streams.state.store import Store
 from streams.topics import ROWS
 from tests.integration.rowtable import changelog, delete_records, make_again
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 SHARD = 1
 URLS = 200

@@ -16,7 +16,7 @@ from streams.settings import Settings
 from tests.integration.service import Client, Processes, Site, connected, crawls_of, processes, service_settings, until
 from tests.kafka import TestBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
 HOSTS = ("a", "b", "e", "f", "g")
 

@@ -142,7 +142,7 @@ def _start(folder: Path, core: int | None) -> subprocess.Popen[bytes]:
 
 
 def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:

@@ -173,7 +173,7 @@ class Recorder:
         """All pages that were sent, in order."""
         return [(decode_page_headers(sent.headers), sent.value) for sent in self.sent if sent.topic == PAGES.name]
 
-    async def until(self, outcomes: int, seconds: float = 10.0) -> list[FetchOutcome]:
+    async def until(self, outcomes: int, seconds: float = 30.0) -> list[FetchOutcome]:
         """Wait until so many outcomes were sent and acked; all of them."""
         async with asyncio.timeout(seconds):
             while len(self.outcomes()) < outcomes or not self._idle():

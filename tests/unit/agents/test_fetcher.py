@@ -47,7 +47,7 @@ async def test_an_outcome_waits_until_its_page_is_durable_and_the_ack_for_the_ou
     async with stand([page("/a"), page("/b", status=404)]) as it:
         it.delivery.gate.clear()
         await it.give(order(A), order(B))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not it.delivery.outcomes():
                 it.delivery.changed.clear()
                 await it.delivery.changed.wait()

@@ -34,7 +34,7 @@ def gaps(outcomes: Iterable[FetchOutcome]) -> list[float]:
 
 async def first_outcome(it: Stand) -> None:
     """Return when some order was answered."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not it.delivery.outcomes():
             it.delivery.changed.clear()
             await it.delivery.changed.wait()

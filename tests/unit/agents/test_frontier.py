@@ -103,7 +103,7 @@ async def test_an_owner_that_is_not_confirmed_sends_no_order_though_it_has_no_ro
     )  # fmt: skip
     actor.start()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while table.claims < 4:
                 table.claimed.clear()
                 await table.claimed.wait()
