@@ -313,7 +313,7 @@ class FetcherStage:
 
     async def _run(self, job: Job, ticket: int) -> None:
         """One request of a job, and what follows from it."""
-        exchange = Exchange(permit=lambda: self._permit(job), on_sent=lambda at: self._sent(job, ticket, at))
+        exchange = Exchange(permit=lambda: self._permit(job), on_sent=lambda _: self._sent(job, ticket))
         try:
             answer = await self._request(job, ticket, exchange)
             if answer is None and (until := job.holding.clock.held_until(job.order.host)) > now():
@@ -346,12 +346,19 @@ class FetcherStage:
             job.note(exchange, answer, self._clock, self._fetcher)
             self._off_wire(job, ticket)
 
-    def _sent(self, job: Job, ticket: int, at: float) -> None:
-        clock = job.holding.clock
-        clock.sent(ticket, at)
+    def _sent(self, job: Job, ticket: int) -> None:
+        """The event loop writes at the end of its turn, which may be a long one: what is called after it knows when.
+
+        Until then the request counts as one that is being connected: what else the loop runs first starts none beside
+        it by the time of a request that has not left yet.
+        """
+        self._loop.call_soon(self._has_left, job, ticket)
+
+    def _has_left(self, job: Job, ticket: int) -> None:
+        if ticket not in job.tickets:
+            return
+        job.holding.clock.sent(ticket, now())
         if job.limits.spaced:  # only then somebody waits for this
-            # The event loop writes at the end of its turn, which may be a long one: what is called after it knows.
-            self._loop.call_soon(lambda: clock.written(ticket, now()))
             self._dispatcher.look_at(job.order.host)
             self._look()
 

@@ -192,17 +192,14 @@ class WireClock:
         return self._tickets
 
     def sent(self, ticket: int, now: float) -> None:
-        """Its head goes out on the wire now: the gap counts from here, whatever connecting took."""
+        """By now its head has surely left: the gap counts from here, whatever connecting took.
+
+        Not to be told before: a busy process may write it a good while after it decided to.
+        """
         request = self._running[ticket]
         host = request.host
         host.sent(request)
         host.latest, host.last = request, now + TRAVEL
-
-    def written(self, ticket: int, now: float) -> None:
-        """By now its head has surely left. A busy process may write it a good while after it was `sent`."""
-        request = self._running.get(ticket)
-        if request is not None and request.host.latest is request:
-            request.host.last = now + TRAVEL
 
     def end(self, ticket: int, now: float) -> None:
         """It is over: answered, failed or aborted. One that did not get through may have knocked until now."""

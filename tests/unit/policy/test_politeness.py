@@ -69,27 +69,6 @@ def test_the_gap_after_a_request_that_did_not_get_through_counts_from_its_end():
     assert at(clock.decide("a", HALF, 13.1)) == pytest.approx(13.502)
 
 
-def test_the_gap_counts_from_when_the_head_has_surely_left():
-    clock = WireClock()
-    ticket = clock.start("a", HALF, 10.0)
-    clock.sent(ticket, 10.0)
-    clock.written(ticket, 10.3)
-    assert at(clock.decide("a", HALF, 10.4)) == pytest.approx(10.852)
-    clock.end(ticket, 10.32)
-    assert at(clock.decide("a", HALF, 10.4)) == pytest.approx(10.822)
-    clock.written(ticket, 11.0)  # too late to say anything
-    assert at(clock.decide("a", HALF, 10.4)) == pytest.approx(10.822)
-
-
-def test_what_was_written_late_does_not_take_the_place_of_a_newer_request():
-    clock = WireClock()
-    older, newer = clock.start("a", FREE, 10.0), clock.start("a", HALF, 10.0)
-    clock.sent(older, 10.0)
-    clock.sent(newer, 10.1)
-    clock.written(older, 10.4)
-    assert at(clock.decide("a", HALF, 10.2)) == pytest.approx(10.652)
-
-
 def test_how_long_a_host_asked_to_be_left_alone():
     clock = WireClock()
     assert clock.held_until("a") == NEVER
