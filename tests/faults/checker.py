@@ -7,19 +7,22 @@
     fetched too often more often than its orders were out, unanswered, at a fault
 
 and for the crawl as a whole: politeness broken (the server's log), the end unseen or early, commits that moved
-backwards, messages left unread. What may be repeated is bounded twice: for each URL by the number of faults at which
-its order was out, in all by the number of orders that were out at the moments of the faults.
+backwards or over work that was not done (`tests.faults.acks`), messages left unread.
+
+What may be repeated is bounded twice: for each URL by the number of faults at which its order was out, in all by the
+number of orders that were out at the moments of the faults. Only faults that can make a fetcher ask again count: those
+of parsers and exporters cannot, and several at one moment are one.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final, Literal
 
 from streams.frontier.rows import OPEN, State
+from tests.faults.acks import ack_problems
 from tests.faults.facts import Commit, Facts, Visit
 from tests.faults.lines import Verdict
 from tests.faults.site import Fate
@@ -31,7 +34,7 @@ ROUNDING: Final = 0.001
 """Seconds: times of both witnesses may be off by so much."""
 
 LAST_CHECK: Final = 0.1
-"""Seconds after a frozen fetcher goes on in which it sends what was past its last check (DESIGN §3)."""
+"""Seconds after a frozen fetcher goes on in which it sends what was past its last check: one request of a host."""
 
 SHOWN: Final = 8
 
@@ -44,13 +47,29 @@ _STATES: Final[Mapping[State, Fate]] = {
 class Fault:
     """Something was done to the crawl from `at` until `until`, when it was surely over (seconds since the epoch).
 
-    `frozen`: a process was stopped; at `thawed` it went on.
+    `thawed`: a process was stopped at `at` and went on then. `stage`: to whose workers, if to those of one only.
     """
 
     what: str
     at: float
     until: float
     thawed: float = 0.0
+    stage: str = ""
+
+    @property
+    def refetches(self) -> bool:
+        """Whether pages may be fetched again for it: what parsers and exporters read is in Kafka."""
+        return self.stage not in ("parser", "exporter")
+
+    @property
+    def windows(self) -> tuple[tuple[float, float], ...]:
+        """The times in each of which an order that is out may be carried out once more.
+
+        By who takes over; and once more if the process was only stopped, when it is back.
+        """
+        if self.thawed:
+            return (self.at, self.thawed), (self.thawed, self.until)
+        return ((self.at, self.until),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +107,8 @@ def judge(expected: Mapping[str, Fate], facts: Facts, faults: Sequence[Fault], l
     findings = of_urls(expected, facts, faults)
     count = Counter(findings.urls.values())
     repeated = repeats(facts.requests)
-    released = {fault.what: 0 for fault in faults}
     spans = out_spans(facts.orders, facts.answers)
-    for fault in faults:
-        released[fault.what] += out_at(spans, fault.at)
+    released = {at: out_at(spans, at) for at in {fault.at for fault in faults if fault.refetches}}
     allowed = sum(released.values())
     verdict = Verdict()
     verdict.figures = {
@@ -100,14 +117,16 @@ def judge(expected: Mapping[str, Fate], facts: Facts, faults: Sequence[Fault], l
         "records repeated in the topic": len(facts.records) - len(set(facts.records)),
     }  # fmt: skip
     verdict.problems += findings.offenders()
-    verdict.require(repeated <= allowed, f"{repeated} fetches repeated, {allowed} were out at the faults: {released}")
+    verdict.require(repeated <= allowed, f"{repeated} fetches repeated, {allowed} were out at the faults")
     verdict.require(
         sorted(facts.seeds) == sorted(url for url in expected if url in set(facts.seeds)) and bool(facts.seeds),
         "the journal of seeds is not of this site",
     )
     verdict.problems += end_problems(facts)
-    verdict.problems += politeness_problems(facts.requests, limits, [fault.thawed for fault in faults if fault.thawed])
+    thaws = [fault.thawed for fault in faults if fault.thawed and fault.stage in ("", "fetcher")]
+    verdict.problems += politeness_problems(facts.requests, limits, thaws)
     verdict.problems += commit_problems(facts.commits)
+    verdict.problems += ack_problems(facts)
     verdict.require(not any(facts.unread.values()), f"left unread: {facts.unread}")
     verdict.require(not facts.unreadable, f"{facts.unreadable} messages could not be read")
     return verdict
@@ -161,11 +180,12 @@ def _requests(findings: Findings, expected: Mapping[str, Fate], facts: Facts, fa
     spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for (fingerprint, _), found in out_spans(facts.orders, facts.answers).items():
         spans[facts.urls[fingerprint]] += found
+    windows = {window for fault in faults if fault.refetches for window in fault.windows}
     for url, number in asked.items():
         if expected.get(url, "excluded") == "excluded":
             findings.blame(url, "unexpected", "a request")
             continue
-        allowed = 1 + sum(any(a <= fault.until and fault.at <= b for a, b in spans.get(url, ())) for fault in faults)
+        allowed = 1 + sum(any(a <= until and at <= b for a, b in spans.get(url, ())) for at, until in windows)
         if number > allowed:
             findings.blame(url, "fetched too often", f"{number} times, {allowed} allowed")
     for url, fate in expected.items():
@@ -224,30 +244,40 @@ def end_problems(facts: Facts) -> list[str]:
 
 
 def politeness_problems(requests: Iterable[Entry], limits: Limits, thaws: Sequence[float] = ()) -> list[str]:
-    """Requests of a host that the server got too close together, or too many at a time."""
+    """Requests of a host that the server got too close together, or too many at a time.
+
+    A process that is frozen after its last check sends its request when it goes on: that is not promised. So each of
+    the `thaws` of a fetcher excuses one request of a host.
+    """
     by_host: dict[str, list[Entry]] = defaultdict(list)
     for entry in requests:
         by_host[entry.host].append(entry)
-    problems = []
-    for host, found in by_host.items():
-        found.sort(key=lambda entry: entry.start)
-        for earlier, later in pairwise(found):
-            gap = later.start - earlier.start
-            if gap < limits.delay - ROUNDING and not past_last_check(earlier, later, thaws):
-                problems.append(f"politeness: {host}: {gap:.4f} s between {earlier.uri} and {later.uri}")
-        most = most_at_a_time([entry for entry in found if not _thawing(entry.start, thaws)])
-        if most > limits.parallelism:
-            problems.append(f"politeness: {host}: {most} requests at a time")
-    return problems
+    return [problem for host, found in by_host.items() for problem in _impolite(host, found, limits, list(thaws))]
 
 
-def past_last_check(earlier: Entry, later: Entry, thaws: Sequence[float]) -> bool:
-    """Whether one of the two came from a process that was frozen after its last check: that is not promised."""
-    return _thawing(earlier.start, thaws) or _thawing(later.start, thaws)
+def _impolite(host: str, requests: Iterable[Entry], limits: Limits, thaws: list[float]) -> Iterator[str]:
+    kept: list[Entry] = []
+    for entry in sorted(requests, key=lambda entry: entry.start):
+        gap = entry.start - kept[-1].start if kept else limits.delay
+        if gap < limits.delay - ROUNDING:
+            if _excuse(entry, thaws):
+                continue
+            if not _excuse(kept[-1], thaws):
+                yield f"politeness: {host}: {gap:.4f} s between {kept[-1].uri} and {entry.uri}"
+        kept.append(entry)
+    if most_at_a_time(kept) > limits.parallelism:
+        kept = [entry for entry in kept if not _excuse(entry, thaws)]
+        if (most := most_at_a_time(kept)) > limits.parallelism:
+            yield f"politeness: {host}: {most} requests at a time"
 
 
-def _thawing(at: float, thaws: Sequence[float]) -> bool:
-    return any(0 <= at - thaw <= LAST_CHECK for thaw in thaws)
+def _excuse(entry: Entry, thaws: list[float]) -> bool:
+    """Whether a request came right after one of the thaws, which is used up by it."""
+    for thaw in thaws:
+        if 0 <= entry.start - thaw <= LAST_CHECK:
+            thaws.remove(thaw)
+            return True
+    return False
 
 
 def most_at_a_time(requests: Iterable[Entry]) -> int:

@@ -30,6 +30,9 @@ OFFSETS = "__consumer_offsets"
 Visit = tuple[bytes, int]
 """Fingerprint and visit: what is ordered and answered."""
 
+Place = tuple[int, int]
+"""Partition and offset."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -41,21 +44,23 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A committed offset, in the order of the log."""
+    """A committed offset, in the order of the log; `at`: when, in seconds since the epoch. Names without prefix."""
 
     group: str
     topic: str
     partition: int
     offset: int
+    at: float = 0.0
 
 
 @dataclass(slots=True)
 class Facts:
     """All that is known about a crawl afterwards. Times in seconds since the epoch.
 
-    `orders`, `answers`: by visit of a page, in the order of time; `exported`: identities of lines; `ends`: time of each
-    announcement of the end; `unread`: messages behind what the groups have committed; `stale`: changelog records of
-    owners that had been fenced off.
+    `orders`, `answers`: by visit of a page, in the order of time; `order_places`: what stands where in `fetches`, and
+    since when; `page_places`: where pages are in `pages`, `parsed`: when the first outcome of each was there;
+    `exported`: identities of lines; `ends`: time of each announcement of the end; `unread`: messages behind what the
+    groups have committed.
     """
 
     seeds: list[str] = field(default_factory=list)
@@ -63,7 +68,9 @@ class Facts:
     urls: dict[bytes, str] = field(default_factory=dict)
     orders: dict[Visit, list[float]] = field(default_factory=dict)
     answers: dict[Visit, list[float]] = field(default_factory=dict)
-    pages: int = 0
+    order_places: dict[Place, tuple[Visit, float]] = field(default_factory=dict)
+    page_places: set[Place] = field(default_factory=set)
+    parsed: dict[Place, float] = field(default_factory=dict)
     records: list[tuple[str, int]] = field(default_factory=list)
     failures: list[tuple[str, int, str]] = field(default_factory=list)
     exported_records: list[tuple[str, int]] = field(default_factory=list)
@@ -73,7 +80,6 @@ class Facts:
     commits: list[Commit] = field(default_factory=list)
     requests: list[Entry] = field(default_factory=list)
     unread: dict[str, int] = field(default_factory=dict)
-    stale: int = 0
 
 
 async def read(bootstrap: str, topic: str, starts: Mapping[int, int] | None = None) -> list[Any]:
@@ -124,12 +130,12 @@ async def collect(bootstrap: str, prefix: str, crawl: str, starts: Mapping[str, 
     facts = Facts()
     take_orders(facts, crawl, await records("fetches"))
     take_answers(facts, crawl, await records("inbox"))
-    facts.pages = sum(_of_crawl(record, crawl) for record in await records("pages"))
+    take_pages(facts, crawl, await records("pages"))
     take_records(facts, crawl, await records("records"))
     take_failures(facts, crawl, await records("failures"))
     take_ends(facts, crawl, await records("crawls"))
     take_rows(facts, crawl, await read(bootstrap, prefix + "frontier-rows-changelog"))
-    facts.commits = [commit for commit in commits(await read(bootstrap, OFFSETS)) if commit.group.startswith(prefix)]
+    facts.commits = list(commits(await read(bootstrap, OFFSETS), prefix))
     return facts
 
 
@@ -139,7 +145,9 @@ def take_orders(facts: Facts, crawl: str, records: Iterable[Any]) -> None:
         order = decode(m.FetchOrder, record.value)
         if order.crawl == crawl and order.kind == "page":
             facts.urls[order.fingerprint] = order.url
-            facts.orders.setdefault((order.fingerprint, order.visit), []).append(record.timestamp / 1000)
+            visit = (order.fingerprint, order.visit)
+            facts.orders.setdefault(visit, []).append(record.timestamp / 1000)
+            facts.order_places[record.partition, record.offset] = visit, record.timestamp / 1000
 
 
 def take_answers(facts: Facts, crawl: str, records: Iterable[Any]) -> None:
@@ -152,12 +160,19 @@ def take_answers(facts: Facts, crawl: str, records: Iterable[Any]) -> None:
             continue
         if isinstance(message, m.Outcomes):
             for item in message.items:
-                if isinstance(item, m.FetchOutcome) and item.crawl == crawl and item.kind == "page":
+                if item.crawl != crawl:
+                    continue
+                if isinstance(item, m.ParseOutcome):
+                    facts.parsed.setdefault(item.page, record.timestamp / 1000)
+                elif item.kind == "page":
                     facts.answers.setdefault((item.fingerprint, item.visit), []).append(record.timestamp / 1000)
 
 
-def _of_crawl(record: Any, crawl: str) -> bool:
-    return dict(record.headers).get("crawl", b"").decode() == crawl
+def take_pages(facts: Facts, crawl: str, records: Iterable[Any]) -> None:
+    """From `pages`."""
+    for record in records:
+        if dict(record.headers).get("crawl", b"").decode() == crawl:
+            facts.page_places.add((record.partition, record.offset))
 
 
 def take_records(facts: Facts, crawl: str, records: Iterable[Any]) -> None:
@@ -196,9 +211,7 @@ def take_rows(facts: Facts, crawl: str, records: Iterable[Any]) -> None:
     for record in records:
         by_partition[record.partition].append(record)
     for log in by_partition.values():
-        folded = fold(log, NO_EPOCH)
-        facts.stale += len(folded.stale)
-        for key, value in folded.rows.items():
+        for key, value in fold(log, NO_EPOCH).rows.items():
             if key.startswith(URL_KEY) and value is not None:
                 row = decode_url_row(value)
                 if row.crawl == crawl:
@@ -206,10 +219,11 @@ def take_rows(facts: Facts, crawl: str, records: Iterable[Any]) -> None:
                     facts.urls.setdefault(key[len(URL_KEY) :], row.url)
 
 
-def commits(records: Iterable[Any]) -> Iterator[Commit]:
-    """What `__consumer_offsets` holds, by Kafka's own formats (OffsetCommitKey 0, 1, OffsetCommitValue 0 to 4).
+def commits(records: Iterable[Any], prefix: str) -> Iterator[Commit]:
+    """What `__consumer_offsets` holds of groups with a prefix.
 
-    Each value begins with its version (int16) and the offset (int64). Keys of version 2 are about groups, not offsets.
+    By Kafka's own formats (OffsetCommitKey 0, 1, OffsetCommitValue 0 to 4): each value begins with
+    its version (int16) and the offset (int64). Keys of version 2 are about groups, not offsets.
     """
     for record in records:
         if record.key is None or record.value is None or struct.unpack_from(">h", record.key)[0] > 1:
@@ -218,7 +232,10 @@ def commits(records: Iterable[Any]) -> Iterator[Commit]:
         topic, at = _string(record.key, at)
         (partition,) = struct.unpack_from(">i", record.key, at)
         (offset,) = struct.unpack_from(">q", record.value, 2)
-        yield Commit(group, topic, partition, offset)
+        if group.startswith(prefix):
+            yield Commit(
+                group.removeprefix(prefix), topic.removeprefix(prefix), partition, offset, record.timestamp / 1000
+            )
 
 
 def _string(data: bytes, at: int) -> tuple[str, int]:

@@ -39,7 +39,7 @@ def roll(crawl: Crawling, process: Process, slowest: Counter[str]) -> int:
     """Stop one worker and start it again; the rebalances that others of its stage saw meanwhile."""
     others = [other for other in crawl.workers.of(process.stage) if other is not process]
     before = {other.name: _rebalances(other) for other in others}
-    with crawl.fault(f"restart {process.stage}"):
+    with crawl.fault("restart", process.stage):
         seconds, code = process.end(ABSENT)
         assert code == 0, f"{process.name} ended with {code}:\n{process.said()[-2000:]}"
         process.start()

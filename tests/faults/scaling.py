@@ -62,7 +62,7 @@ def come_or_go(bench: Bench, crawl: Crawling) -> None:
     if not process.pid:
         process.start()
         return
-    with crawl.fault(f"leave {process.stage}"):
+    with crawl.fault("leave", process.stage):
         process.end(crawl.service.settings.worker.grace + GRACE_SLACK)
 
 
@@ -90,7 +90,7 @@ def scale_down(bench: Bench, dose: Dose) -> Verdict:
 
 def left(crawl: Crawling, process: Process, grace: float) -> tuple[str, float, int]:
     """One exit: whose, how long, with which code."""
-    with crawl.fault(f"term {process.stage}"):
+    with crawl.fault("term", process.stage):
         took, code = process.end(grace + GRACE_SLACK)
     return process.name, round(took, 2), code
 

@@ -163,15 +163,18 @@ class Crawling:
         return (self.fetched() - before) / (time.monotonic() - at)
 
     @contextmanager
-    def fault(self, what: str) -> Iterator[None]:
-        """What happens in the block is a fault; it is over when the block is and rebalances that it caused are."""
+    def fault(self, what: str, stage: str = "") -> Iterator[None]:
+        """What happens in the block is a fault; it is over when the block is and rebalances that it caused are.
+
+        `stage`: if only workers of that one suffer.
+        """
         at = time.time()
         yield
-        self.faults.append(Fault(what, at, time.time() + SESSION + REBALANCE))
+        self.faults.append(Fault(f"{what} {stage}".strip(), at, time.time() + SESSION + REBALANCE, stage=stage))
 
     def kill(self, process: Process) -> None:
         """SIGKILL; the worker is started again at once."""
-        with self.fault(f"kill {process.stage}"):
+        with self.fault("kill", process.stage):
             process.kill()
             process.start()
 
@@ -185,7 +188,8 @@ class Crawling:
         for process in processes:
             process.signal(signal.SIGCONT)
         for process in processes:
-            self.faults.append(Fault(f"freeze {process.stage}", at, thawed + SESSION + REBALANCE, thawed))
+            until = thawed + SESSION + REBALANCE
+            self.faults.append(Fault(f"freeze {process.stage}", at, until, thawed, process.stage))
 
     def finish(self, patience: float = PATIENCE) -> None:
         """Wait for the end, and until everything is exported and committed."""

@@ -34,13 +34,19 @@ def good() -> Facts:
         urls={FINGERPRINTS[url]: url for url in EXPECTED},
         orders={(FINGERPRINTS[url], 1): [at - 0.5] for url, at in times.items()},
         answers={(FINGERPRINTS[url], 1): [at + 0.5] for url, at in times.items()},
-        pages=2,
+        order_places={(0, at): ((FINGERPRINTS[url], 1), times[url] - 0.5) for at, url in enumerate(EXPECTED)},
+        page_places={(0, 0), (0, 1)},
+        parsed={(0, 0): 10.7, (0, 1): 11.7},
         records=[(A, 1), (B, 1)],
         failures=[(GONE, 1, "none")],
         exported_records=[(A, 1), (B, 1)],
         exported_failures=[(GONE, 1, "none")],
         ends=[20.0],
         requests=[request(url, at) for url, at in times.items()],
+        commits=[
+            *(Commit("fetcher", "fetches", 0, number + 1, at + 0.6) for number, at in enumerate(times.values())),
+            Commit("parser", "pages", 0, 2, 12.0),
+        ],
     )
 
 
@@ -92,11 +98,21 @@ def test_finding_of_a_url(change: dict[str, Any], found: dict[str, str]) -> None
         pytest.param(Fault("kill", 5.0, 10.4), False, id="before it was ordered"),
         pytest.param(Fault("kill", 11.6, 13.0), False, id="after it was answered"),
         pytest.param(Fault("freeze", 10.0, 10.6), True, id="ordered during the fault"),
+        pytest.param(Fault("kill fetcher", 11.2, 13.0, stage="fetcher"), True, id="of a fetcher"),
+        pytest.param(Fault("kill parser", 11.2, 13.0, stage="parser"), False, id="of one who fetches nothing"),
     ],
 )
 def test_repeat_is_allowed_where_the_order_was_out_at_a_fault(fault: Fault, allowed: bool) -> None:
     facts = replace(good(), requests=[*good().requests, request(B, 13.0)])
     assert (findings(facts, fault) == {}) is allowed
+
+
+def test_faults_at_one_moment_allow_one_repeat_and_a_frozen_fetcher_that_comes_back_two() -> None:
+    twice = replace(good(), requests=[*good().requests, request(B, 13.0), request(B, 14.0)])
+    kills = [Fault(f"kill {stage}", 11.2, 13.0, stage=stage) for stage in ("frontier", "fetcher")]
+    assert findings(twice, *kills) == {B: "fetched too often"}
+    out = replace(twice, answers={})  # its order is out to this day
+    assert findings(out, Fault("freeze fetcher", 11.2, 20.0, 19.0, "fetcher")) == {}
 
 
 def test_repeats_are_bounded_by_what_was_out_at_the_moments_of_the_faults() -> None:
@@ -138,13 +154,25 @@ def test_end(ends: list[float], problem: str) -> None:
         pytest.param([10.0, 10.99], 0.1, [], 1, id="early"),
         pytest.param([10.0, 11.0], 1.5, [], 1, id="two at a time"),
         pytest.param([10.0, 10.5], 0.1, [10.45], 0, id="past its last check when frozen"),
+        pytest.param([10.0, 10.5, 11.0], 0.1, [10.45], 0, id="others keep their gap to each other"),
+        pytest.param([10.0, 10.5, 11.4], 0.1, [9.95], 1, id="the first of two came late"),
+        pytest.param([10.0, 10.5, 10.52], 0.1, [10.45], 1, id="one request for each thaw"),
+        pytest.param([10.0, 10.5, 10.52], 0.1, [10.45, 10.46], 0, id="two thaws"),
         pytest.param([10.0, 10.5], 0.1, [10.3], 1, id="long after the thaw"),
         pytest.param([10.0, 10.5], 0.1, [10.6], 1, id="before the thaw"),
+        pytest.param([10.0, 11.05], 1.2, [11.0], 0, id="at a time with one that came late"),
     ],
 )
 def test_politeness(starts: list[float], took: float, thaws: list[float], problems: int) -> None:
     requests = [request(A, start, took) for start in reversed(starts)]
     assert len(checker.politeness_problems(requests, LIMITS, thaws)) == problems
+
+
+@pytest.mark.parametrize(("stage", "holds"), [("fetcher", True), ("frontier", False)])
+def test_only_the_thaw_of_a_fetcher_excuses_a_request(stage: str, holds: bool) -> None:
+    early = replace(good(), requests=[request(A, 10.0), request(B, 10.5), request(GONE, 12.0)])
+    verdict = checker.judge(EXPECTED, early, [Fault(f"freeze {stage}", 9.0, 30.0, 10.45, stage)], LIMITS)
+    assert verdict.holds is holds
 
 
 def test_commits_that_move_backwards() -> None:
