@@ -121,21 +121,29 @@ async def ends(bootstrap: str, topics: Iterable[str]) -> dict[str, dict[int, int
         await consumer.stop()
 
 
+READ = ("fetches", "inbox", "pages", "records", "failures", "crawls")
+CHANGELOG = "frontier-rows-changelog"
+
+
 async def collect(bootstrap: str, prefix: str, crawl: str, starts: Mapping[str, Mapping[int, int]]) -> Facts:
     """What the topics say of a crawl. `starts`: where they stood before it, by name without prefix."""
+    topics = {name: await read(bootstrap, prefix + name, starts.get(name)) for name in READ}
+    topics[CHANGELOG] = await read(bootstrap, prefix + CHANGELOG)
+    topics[OFFSETS] = await read(bootstrap, OFFSETS)
+    return gather(crawl, prefix, topics)
 
-    async def records(name: str) -> list[Any]:
-        return await read(bootstrap, prefix + name, starts.get(name))
 
+def gather(crawl: str, prefix: str, topics: Mapping[str, Iterable[Any]]) -> Facts:
+    """What the records of topics say of a crawl; by name without prefix. Pure."""
     facts = Facts()
-    take_orders(facts, crawl, await records("fetches"))
-    take_answers(facts, crawl, await records("inbox"))
-    take_pages(facts, crawl, await records("pages"))
-    take_records(facts, crawl, await records("records"))
-    take_failures(facts, crawl, await records("failures"))
-    take_ends(facts, crawl, await records("crawls"))
-    take_rows(facts, crawl, await read(bootstrap, prefix + "frontier-rows-changelog"))
-    facts.commits = list(commits(await read(bootstrap, OFFSETS), prefix))
+    take_orders(facts, crawl, topics["fetches"])
+    take_answers(facts, crawl, topics["inbox"])
+    take_pages(facts, crawl, topics["pages"])
+    take_records(facts, crawl, topics["records"])
+    take_failures(facts, crawl, topics["failures"])
+    take_ends(facts, crawl, topics["crawls"])
+    take_rows(facts, crawl, topics[CHANGELOG])
+    facts.commits = list(commits(topics[OFFSETS], prefix))
     return facts
 
 

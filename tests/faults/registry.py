@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from tests.faults import bounces, clocks, dead_hosts, kills, membership, network, poison, scaling, stores, zombies
+from tests.faults import (
+    bounces,
+    caught,
+    clocks,
+    dead_hosts,
+    kills,
+    membership,
+    network,
+    poison,
+    scaling,
+    stores,
+    zombie_frontier,
+    zombies,
+)
 from tests.faults.lines import Line
 
 ALL: tuple[Line, ...] = (
-    *kills.LINES, *bounces.LINES, *zombies.LINES, *scaling.LINES, *membership.LINES, *stores.LINES, *poison.LINES,
-    *dead_hosts.LINES, *network.LINES, *clocks.LINES,
+    *kills.LINES, *bounces.LINES, *zombies.LINES, *zombie_frontier.LINES, *scaling.LINES, *membership.LINES,
+    *stores.LINES, *poison.LINES, *dead_hosts.LINES, *network.LINES, *clocks.LINES, *caught.LINES,
 )  # fmt: skip

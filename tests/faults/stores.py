@@ -3,50 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.structs import TopicPartition
-from rocksdict import AccessType, Options, Rdict
+from rocksdict import Options, Rdict
 
 from streams.errors import Exit
 from streams.frontier.index import FrontierIndexer
 from streams.frontier.rows import URL_KEY, decode_url_row
-from streams.state.fencing import NO_EPOCH
-from streams.state.fold import fold
 from streams.state.store import Store
 from streams.state.table import MAX_AGE
-from streams.topics import CHANGELOG, ROWS
+from streams.topics import CHANGELOG
 from tests.faults import checker, facts
 from tests.faults.bench import Bench
 from tests.faults.lines import Dose, Line, Verdict
-from tests.faults.service import Crawling, Service, run_fyke
+from tests.faults.service import Crawling, Service
+from tests.faults.tables import agree, home, read, stores
 from tests.faults.workers import Process
 
 RECOVERED = re.compile(r"rows: (\d+) changelog records of \d+ partitions in ([\d.]+) s")
 ROOM = "24m"
-
-
-def home(process: Process) -> Path:
-    """The folder of a frontier worker's tables."""
-    (found,) = process.log.parent.glob("workers/frontier-*/frontier")
-    return found
-
-
-def stores(process: Process) -> list[Path]:
-    """The stores below it."""
-    return sorted(home(process).glob(f"*/tables/{ROWS}-*.db"))
 
 
 def back(crawl: Crawling, process: Process) -> float:
@@ -63,37 +49,6 @@ def recovery(process: Process) -> tuple[int, float]:
     return max(
         ((int(records), float(seconds)) for records, seconds in RECOVERED.findall(process.said())), default=(0, 0)
     )
-
-
-# --- the witnesses
-
-
-def agree(service: Service) -> Verdict:
-    """Every store holds the fold of its changelog up to its offset, and `fyke state check` finds each one sound."""
-    verdict, rows = Verdict(), 0
-    logs: dict[int, list[Any]] = {}
-    for record in asyncio.run(facts.read(service.bootstrap, service.prefix + CHANGELOG.name)):
-        logs.setdefault(record.partition, []).append(record)
-    for process in service.workers.of("frontier"):
-        for path in stores(process):
-            offset, held = read(path)
-            rows += len(held)
-            partition = int(path.stem.rpartition("-")[2])
-            folded = fold((record for record in logs.get(partition, ()) if record.offset <= offset), NO_EPOCH).rows
-            expected = {key: value for key, value in folded.items() if value is not None}
-            verdict.require(held == expected, f"{path}: {len(held)} rows, the changelog says {len(expected)}")
-        said = run_fyke(service.settings, service.folder, "state", "check", str(home(process)), "--json")
-        for found in json.loads(said):
-            verdict.require(found["sound"], f"fyke state check: {found}")
-    verdict.figures["rows compared with the changelog"] = rows
-    return verdict
-
-
-def read(path: Path) -> tuple[int, dict[bytes, bytes]]:
-    """Offset and rows of a store, whether its worker runs or not."""
-    db = Rdict(str(path), Options(raw_mode=True), access_type=AccessType.read_only())
-    with closing(Store.opened(db, path, FrontierIndexer(), lambda: 0)) as store:
-        return store.offset, dict(store.every_row())
 
 
 # --- state lost
