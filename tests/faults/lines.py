@@ -7,7 +7,7 @@ is that of `tests.faults.registry`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +24,14 @@ class Dose:
     times: int = 1
     seconds: float = 0.0
     size: int = 0
+
+    def lasting(self, seconds: float) -> Dose:
+        """The same for another time, in a crawl as much larger or smaller. ValueError if it has no time of its own."""
+        if not self.seconds:
+            raise ValueError(f"the dose lasts as long as it takes: {self.text}")
+        share = seconds / self.seconds
+        text = f"{share:.3g} of: {self.text}"
+        return replace(self, text=text, seconds=seconds, size=max(1, round(self.size * share)))
 
 
 @dataclass(slots=True)

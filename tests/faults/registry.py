@@ -12,6 +12,7 @@ from tests.faults import (
     network,
     poison,
     scaling,
+    soak,
     stores,
     zombie_frontier,
     zombies,
@@ -20,5 +21,5 @@ from tests.faults.lines import Line
 
 ALL: tuple[Line, ...] = (
     *kills.LINES, *bounces.LINES, *zombies.LINES, *zombie_frontier.LINES, *scaling.LINES, *membership.LINES,
-    *stores.LINES, *poison.LINES, *dead_hosts.LINES, *network.LINES, *clocks.LINES, *caught.LINES,
+    *stores.LINES, *poison.LINES, *dead_hosts.LINES, *network.LINES, *clocks.LINES, *soak.LINES, *caught.LINES,
 )  # fmt: skip

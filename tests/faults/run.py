@@ -1,11 +1,12 @@
 """The fault ring by itself: `make faults`.
 
-    python -m tests.faults.run [--line NAME] [--short] [--seed N] [--fresh] [--list]
+    python -m tests.faults.run [--line NAME] [--short] [--seed N] [--minutes N] [--fresh] [--list]
 
 Runs every line of the table against a real three-broker Kafka, prints a verdict for each, and the table. A run that was
 cut goes on with the lines that have no result for these sources; `--fresh` runs all again, `--line` always runs. The
 exit code is 1 when a line does not hold. A line with the same seed gets the same site and the same choice of victims
-and pauses; what the machine does in between is not in the seed.
+and pauses; what the machine does in between is not in the seed. `--minutes` is a trial of lines that last for a time:
+their result is printed, not kept.
 """
 
 from __future__ import annotations
@@ -40,11 +41,13 @@ def run_line(line: Line, dose: Dose, bench: Bench) -> Verdict:
     return verdict
 
 
-def measure(line: Line, form: Form, seed: str, root: Path, bench: Bench) -> Result | None:
-    """Run a line and say how it went; None if it has no such form."""
+def measure(line: Line, form: Form, seed: str, root: Path, bench: Bench, minutes: float = 0.0) -> Result | None:
+    """Run a line, for other than its own time with `minutes`, and say how it went; None if it has no such form."""
     dose = line.dose(short=form == "short")
     if dose is None:
         return None
+    if minutes:
+        dose = dose.lasting(60 * minutes)
     print(f"--- {line.name}: {dose.text}; seed {seed}; {root}", flush=True)
     at, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     bench.turn_to(line.name, seed)
@@ -71,11 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--line", action="append", default=[], metavar="NAME", help="only this line; repeatable")
     parser.add_argument("--short", action="store_true", help="the doses of `make test`")
     parser.add_argument("--seed", default="", metavar="N", help="as an earlier run printed it")
+    parser.add_argument("--minutes", type=float, default=0.0, metavar="N", help="a trial of that length (soak)")
     parser.add_argument("--fresh", action="store_true", help="run also what has a result")
     parser.add_argument("--list", action="store_true", help="name the lines and end")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="keep logs and state of the run there")
     asked = parser.parse_args(arguments)
     lines = [named(ALL, name) for name in asked.line] or list(ALL)
+    if asked.minutes and len(lines) != 1:
+        parser.error("--minutes is for one --line")
     if asked.list:
         print("\n".join(f"{line.name:24} {line.fault}" for line in lines))
         return 0
@@ -87,7 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     root = asked.folder or Path(tempfile.mkdtemp(prefix="fyke-faults-"))
     with Bench(root) as bench:
         for line in chosen:
-            result = measure(line, form, seed, root, bench)
+            result = measure(line, form, seed, root, bench, asked.minutes)
+            if asked.minutes:
+                return 0 if result is not None and result.holds else 1
             if result is not None:
                 kept.put(result)
     print(f"\n{results.table(lines, kept, form)}\n\nResults: {kept.folder}; logs: {root}")

@@ -24,6 +24,7 @@ class Sites:
 
     def __init__(self, folder: Path, server: Running) -> None:
         self._folder = folder
+        self._counted: dict[Site, tuple[int, int]] = {}  # bytes of the log, and lines in them
         self.port = server.port
 
     def add(self, site: Site) -> None:
@@ -41,8 +42,13 @@ class Sites:
         return [Entry(**json.loads(line)) for line in lines if line.endswith("\n")]
 
     def count(self, site: Site) -> int:
-        """How many there are."""
-        return (self._folder / f"{site.domain}.jsonl").read_bytes().count(b"\n")
+        """How many there are. Only what came since the last time is read: it is asked often."""
+        at, lines = self._counted.get(site, (0, 0))
+        with (self._folder / f"{site.domain}.jsonl").open("rb") as log:
+            log.seek(at)
+            new = log.read()
+        self._counted[site] = (at + len(new), lines + new.count(b"\n"))
+        return self._counted[site][1]
 
 
 @contextmanager

@@ -6,7 +6,7 @@ The same builds run on a real broker by `make faults LINE=sabotage`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -38,7 +38,7 @@ class Log:
     at: float
     value: bytes | None
     key: bytes = b""
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: Sequence[tuple[str, bytes]] = ()
     partition: int = 0
 
     @property
