@@ -313,7 +313,8 @@ class FetcherStage:
 
     async def _run(self, job: Job, ticket: int) -> None:
         """One request of a job, and what follows from it."""
-        exchange = Exchange(permit=lambda: self._permit(job), on_sent=lambda _: self._sent(job, ticket))
+        next_turn = partial(self._loop.call_soon, self._has_left, job, ticket)
+        exchange = Exchange(permit=lambda: self._permit(job), on_sent=lambda _: next_turn())
         try:
             answer = await self._request(job, ticket, exchange)
             if answer is None and (until := job.holding.clock.held_until(job.order.host)) > now():
@@ -346,21 +347,13 @@ class FetcherStage:
             job.note(exchange, answer, self._clock, self._fetcher)
             self._off_wire(job, ticket)
 
-    def _sent(self, job: Job, ticket: int) -> None:
-        """The event loop writes at the end of its turn, which may be a long one: what is called after it knows when.
-
-        Until then the request counts as one that is being connected: what else the loop runs first starts none beside
-        it by the time of a request that has not left yet.
-        """
-        self._loop.call_soon(self._has_left, job, ticket)
-
     def _has_left(self, job: Job, ticket: int) -> None:
-        if ticket not in job.tickets:
-            return
-        job.holding.clock.sent(ticket, now())
-        if job.limits.spaced:  # only then somebody waits for this
-            self._dispatcher.look_at(job.order.host)
-            self._look()
+        """A request is out: the event loop writes at the end of a turn, which may be long. So far it was connecting."""
+        if ticket in job.tickets:
+            job.holding.clock.sent(ticket, now())
+            if job.limits.spaced:  # only then somebody waits for this
+                self._dispatcher.look_at(job.order.host)
+                self._look()
 
     # ---- the end of a job
 

@@ -36,6 +36,9 @@ ROUNDING: Final = 0.001
 LAST_CHECK: Final = 0.1
 """Seconds after a frozen fetcher goes on in which it sends what was past its last check: one request of a host."""
 
+Window = tuple[float, float]
+"""From, to; seconds since the epoch."""
+
 SHOWN: Final = 8
 
 _STATES: Final[Mapping[State, Fate]] = {
@@ -47,7 +50,8 @@ _STATES: Final[Mapping[State, Fate]] = {
 class Fault:
     """Something was done to the crawl from `at` until `until`, when it was surely over (seconds since the epoch).
 
-    `thawed`: a process was stopped at `at` and went on then. `stage`: to whose workers, if to those of one only.
+    `thawed`: a process was stopped at `at` and went on then; by `looked` it had surely looked again at what it may do.
+    `stage`: to whose workers, if to those of one only.
     """
 
     what: str
@@ -55,6 +59,17 @@ class Fault:
     until: float
     thawed: float = 0.0
     stage: str = ""
+    looked: float = 0.0
+
+    @property
+    def excuses(self) -> bool:
+        """Whether a request may be on its way from a process that was stopped after its last check."""
+        return bool(self.thawed) and self.stage in ("", "fetcher")
+
+    @property
+    def thaw(self) -> Window:
+        """When that request leaves: at once, on a machine that is not loaded."""
+        return self.thawed, max(self.looked, self.thawed + LAST_CHECK)
 
     @property
     def refetches(self) -> bool:
@@ -62,7 +77,7 @@ class Fault:
         return self.stage not in ("parser", "exporter")
 
     @property
-    def windows(self) -> tuple[tuple[float, float], ...]:
+    def windows(self) -> tuple[Window, ...]:
         """The times in each of which an order that is out may be carried out once more.
 
         By who takes over; and once more if the process was only stopped, when it is back.
@@ -123,7 +138,7 @@ def judge(expected: Mapping[str, Fate], facts: Facts, faults: Sequence[Fault], l
         "the journal of seeds is not of this site",
     )
     verdict.problems += end_problems(facts)
-    thaws = [fault.thawed for fault in faults if fault.thawed and fault.stage in ("", "fetcher")]
+    thaws = [fault.thaw for fault in faults if fault.excuses]
     verdict.problems += politeness_problems(facts.requests, limits, thaws)
     verdict.problems += commit_problems(facts.commits)
     verdict.problems += ack_problems(facts)
@@ -243,7 +258,7 @@ def end_problems(facts: Facts) -> list[str]:
     return [f"{len(late)} requests after the end: {late[:SHOWN]}"] if late else []
 
 
-def politeness_problems(requests: Iterable[Entry], limits: Limits, thaws: Sequence[float] = ()) -> list[str]:
+def politeness_problems(requests: Iterable[Entry], limits: Limits, thaws: Sequence[Window] = ()) -> list[str]:
     """Requests of a host that the server got too close together, or too many at a time.
 
     A process that is frozen after its last check sends its request when it goes on: that is not promised. So each of
@@ -255,7 +270,7 @@ def politeness_problems(requests: Iterable[Entry], limits: Limits, thaws: Sequen
     return [problem for host, found in by_host.items() for problem in _impolite(host, found, limits, list(thaws))]
 
 
-def _impolite(host: str, requests: Iterable[Entry], limits: Limits, thaws: list[float]) -> Iterator[str]:
+def _impolite(host: str, requests: Iterable[Entry], limits: Limits, thaws: list[Window]) -> Iterator[str]:
     kept: list[Entry] = []
     for entry in sorted(requests, key=lambda entry: entry.start):
         gap = entry.start - kept[-1].start if kept else limits.delay
@@ -271,11 +286,11 @@ def _impolite(host: str, requests: Iterable[Entry], limits: Limits, thaws: list[
             yield f"politeness: {host}: {most} requests at a time"
 
 
-def _excuse(entry: Entry, thaws: list[float]) -> bool:
+def _excuse(entry: Entry, thaws: list[Window]) -> bool:
     """Whether a request came right after one of the thaws, which is used up by it."""
-    for thaw in thaws:
-        if 0 <= entry.start - thaw <= LAST_CHECK:
-            thaws.remove(thaw)
+    for begin, end in thaws:
+        if begin <= entry.start <= end:
+            thaws.remove((begin, end))
             return True
     return False
 

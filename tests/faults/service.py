@@ -184,12 +184,13 @@ class Crawling:
         for process in processes:
             process.signal(signal.SIGSTOP)
         self.workers.rest(seconds)
-        thawed = time.time()
+        marks, thawed = {process.name: process.activity() for process in processes}, time.time()
         for process in processes:
             process.signal(signal.SIGCONT)
         for process in processes:
+            process.wait_turned(marks[process.name])
             until = thawed + SESSION + REBALANCE
-            self.faults.append(Fault(f"freeze {process.stage}", at, until, thawed, process.stage))
+            self.faults.append(Fault(f"freeze {process.stage}", at, until, thawed, process.stage, time.time()))
 
     def finish(self, patience: float = PATIENCE) -> None:
         """Wait for the end, and until everything is exported and committed."""

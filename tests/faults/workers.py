@@ -29,6 +29,13 @@ Command = Callable[[str], Sequence[str]]
 Static = Callable[[str, int], bool]
 """Whether the worker of a stage with a number, from 1 on, is a static member of its group."""
 
+SLEPT = re.compile(r"^voluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
+TURN = 0.1
+"""CPU seconds of the longest turn of an event loop, as a rule."""
+
+TURNED = 5.0
+"""Seconds that are waited for the end of a turn at most."""
+
 PAUSE = 0.5
 """Seconds until a worker that ended by itself is started again, as an orchestrator would."""
 
@@ -146,6 +153,27 @@ class Process:
         except OSError:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def activity(self) -> tuple[float, int]:
+        """CPU seconds of the thread of its event loop, and how often that went to sleep; of none if it has ended."""
+        try:
+            ran = Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]
+            slept = SLEPT.search(Path(f"/proc/{self.pid}/status").read_text())
+        except OSError:
+            return float("inf"), 0
+        return int(ran) / 1e9, int(slept[1]) if slept else 0
+
+    def wait_turned(self, mark: tuple[float, int]) -> None:
+        """Return when its event loop has ended the turn in which it stood still when `mark` was its activity.
+
+        It has if it went to sleep since, or ran for longer than turns last; a loaded machine may let it wait for that.
+        """
+        deadline = time.monotonic() + TURNED
+        while time.monotonic() < deadline:
+            ran, slept = self.activity()
+            if slept > mark[1] or ran - mark[0] >= TURN:
+                return
+            time.sleep(0.002)
 
     def rss(self) -> int:
         """Resident bytes."""

@@ -165,7 +165,15 @@ def test_end(ends: list[float], problem: str) -> None:
 )
 def test_politeness(starts: list[float], took: float, thaws: list[float], problems: int) -> None:
     requests = [request(A, start, took) for start in reversed(starts)]
-    assert len(checker.politeness_problems(requests, LIMITS, thaws)) == problems
+    windows = [(thaw, thaw + checker.LAST_CHECK) for thaw in thaws]
+    assert len(checker.politeness_problems(requests, LIMITS, windows)) == problems
+
+
+@pytest.mark.parametrize(("looked", "holds"), [(0.0, False), (10.4, False), (10.6, True)])
+def test_a_process_that_may_not_run_sends_its_request_late(looked: float, holds: bool) -> None:
+    early = replace(good(), requests=[request(A, 10.0), request(B, 10.5), request(GONE, 12.0)])
+    verdict = checker.judge(EXPECTED, early, [Fault("freeze", 9.0, 30.0, 10.3, "fetcher", looked)], LIMITS)
+    assert verdict.holds is holds
 
 
 @pytest.mark.parametrize(("stage", "holds"), [("fetcher", True), ("frontier", False)])
