@@ -75,7 +75,7 @@ class Exchange(Holder):
     """
 
     permit: Callable[[], bool]
-    on_sent: Callable[[float], None]
+    on_sent: Callable[[float], object]
     start: float = 0.0
     sent: float = 0.0
     address: str = ""
