@@ -10,8 +10,9 @@ and for the crawl as a whole: politeness broken (the server's log), the end unse
 backwards or over work that was not done (`tests.faults.acks`), messages left unread.
 
 What may be repeated is bounded twice: for each URL by the number of faults at which its order was out, in all by the
-number of orders that were out at the moments of the faults. Only faults that can make a fetcher ask again count: those
-of parsers and exporters cannot, and several at one moment are one.
+number of orders that were out at the moments of the faults, and when fetchers changed places for them (who comes back
+takes partitions from another). Only faults that can make a fetcher ask again count: those of parsers and exporters
+cannot, and several at one moment are one.
 """
 
 from __future__ import annotations
@@ -123,8 +124,7 @@ def judge(expected: Mapping[str, Fate], facts: Facts, faults: Sequence[Fault], l
     count = Counter(findings.urls.values())
     repeated = repeats(facts.requests)
     spans = out_spans(facts.orders, facts.answers)
-    released = {at: out_at(spans, at) for at in {fault.at for fault in faults if fault.refetches}}
-    allowed = sum(released.values())
+    allowed = sum(out_at(spans, at) for at in moments(faults, facts.rebalances.get("fetcher", ())))
     verdict = Verdict()
     verdict.figures = {
         "URLs": len(expected), **{name: count[name] for name in ("right", "lost", "unexpected", "duplicated")},
@@ -145,6 +145,14 @@ def judge(expected: Mapping[str, Fate], facts: Facts, faults: Sequence[Fault], l
     verdict.require(not any(facts.unread.values()), f"left unread: {facts.unread}")
     verdict.require(not facts.unreadable, f"{facts.unreadable} messages could not be read")
     return verdict
+
+
+def moments(faults: Sequence[Fault], rebalances: Iterable[float]) -> set[float]:
+    """When orders may have changed hands: at faults that do that, and at the rebalances of fetchers they led to."""
+    causes = [fault for fault in faults if fault.refetches]
+    return {fault.at for fault in causes} | {
+        at for at in rebalances if any(fault.at <= at <= fault.until for fault in causes)
+    }
 
 
 # --- every URL

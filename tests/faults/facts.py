@@ -59,8 +59,8 @@ class Facts:
 
     `orders`, `answers`: by visit of a page, in the order of time; `order_places`: what stands where in `fetches`, and
     since when; `page_places`: where pages are in `pages`, `parsed`: when the first outcome of each was there;
-    `exported`: identities of lines; `ends`: time of each announcement of the end; `unread`: messages behind what the
-    groups have committed.
+    `exported`: identities of lines; `ends`: time of each announcement of the end; `rebalances`: when each group had new
+    owners; `unread`: messages behind what the groups have committed.
     """
 
     seeds: list[str] = field(default_factory=list)
@@ -78,6 +78,7 @@ class Facts:
     unreadable: int = 0
     ends: list[float] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
+    rebalances: dict[str, list[float]] = field(default_factory=dict)
     requests: list[Entry] = field(default_factory=list)
     unread: dict[str, int] = field(default_factory=dict)
 
@@ -127,9 +128,9 @@ CHANGELOG = "frontier-rows-changelog"
 
 async def collect(bootstrap: str, prefix: str, crawl: str, starts: Mapping[str, Mapping[int, int]]) -> Facts:
     """What the topics say of a crawl. `starts`: where they stood before it, by name without prefix."""
-    topics = {name: await read(bootstrap, prefix + name, starts.get(name)) for name in READ}
+    topics = {OFFSETS: await read(bootstrap, OFFSETS)}  # first: what a commit promises is there by now
+    topics |= {name: await read(bootstrap, prefix + name, starts.get(name)) for name in READ}
     topics[CHANGELOG] = await read(bootstrap, prefix + CHANGELOG)
-    topics[OFFSETS] = await read(bootstrap, OFFSETS)
     return gather(crawl, prefix, topics)
 
 
@@ -144,6 +145,7 @@ def gather(crawl: str, prefix: str, topics: Mapping[str, Iterable[Any]]) -> Fact
     take_ends(facts, crawl, topics["crawls"])
     take_rows(facts, crawl, topics[CHANGELOG])
     facts.commits = list(commits(topics[OFFSETS], prefix))
+    facts.rebalances = rebalances(topics[OFFSETS], prefix)
     return facts
 
 
@@ -244,6 +246,17 @@ def commits(records: Iterable[Any], prefix: str) -> Iterator[Commit]:
             yield Commit(
                 group.removeprefix(prefix), topic.removeprefix(prefix), partition, offset, record.timestamp / 1000
             )
+
+
+def rebalances(records: Iterable[Any], prefix: str) -> dict[str, list[float]]:
+    """When the coordinator noted new members or owners of a group: records whose key has version 2, and the group."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for record in records:
+        if record.key is not None and record.value is not None and struct.unpack_from(">h", record.key)[0] == 2:
+            group, _ = _string(record.key, 2)
+            if group.startswith(prefix):
+                found[group.removeprefix(prefix)].append(record.timestamp / 1000)
+    return found
 
 
 def _string(data: bytes, at: int) -> tuple[str, int]:

@@ -124,6 +124,18 @@ def test_repeats_are_bounded_by_what_was_out_at_the_moments_of_the_faults() -> N
 
 
 @pytest.mark.parametrize(
+    ("fault", "rebalances", "found"),
+    [
+        pytest.param(Fault("kill", 10.0, 30.0, stage="fetcher"), [9.0, 12.0, 31.0], {10.0, 12.0}, id="those it led to"),
+        pytest.param(Fault("kill", 10.0, 30.0, stage="parser"), [12.0], set(), id="of others, by chance"),
+        pytest.param(Fault("broker kill", 10.0, 30.0), [], {10.0}, id="none"),
+    ],
+)
+def test_moments_at_which_orders_may_change_hands(fault: Fault, rebalances: list[float], found: set[float]) -> None:
+    assert checker.moments([fault, fault], rebalances) == found
+
+
+@pytest.mark.parametrize(
     ("orders", "answers", "spans"),
     [
         ([1.0], [2.0], [(1.0, 2.0)]),

@@ -172,6 +172,14 @@ BUILDS: tuple[tuple[Callable[[Recording], None], tuple[str, ...]], ...] = (
 )
 
 
+def test_rebalances_are_read_beside_the_commits() -> None:
+    crawl = recorded()
+    crawl.add(facts.OFFSETS, 101.5, b"\0\3...", key=struct.pack(">h", 2) + text(PREFIX + "fetcher"))
+    crawl.add(facts.OFFSETS, 102.5, b"\0\3...", key=struct.pack(">h", 2) + text("other.fetcher"))
+    assert crawl.facts().rebalances == {"fetcher": [101.5]}
+    assert len(crawl.facts().commits) == 2 * COUNT
+
+
 def test_a_right_build_is_found_right() -> None:
     assert recorded().problems() == ""
 
