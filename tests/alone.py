@@ -2,7 +2,8 @@
 
 They measure times that others would disturb. Two lock files make it so: every test holds `room`, shared, or exclusively
 if it is to be alone; `door` is held while one enters, so that whoever waits to be alone is not passed by. A test waits
-before its time-out begins to count. In one process there is nothing to lock.
+before its time-out begins to count. Files of such tests only come last, when nobody has other work: while one waits for
+the other to finish a test, its processor is idle. In one process there is nothing to lock.
 """
 
 from __future__ import annotations
@@ -50,15 +51,24 @@ class Alone:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Hold the room round a whole test, its fixtures and time-out included."""
-        self._room.enter(alone=item.get_closest_marker("alone") is not None)
+        self._room.enter(alone=_is_alone(item))
         try:
             return (yield)
         finally:
             self._room.leave()
 
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Put the files last of which every test is to be alone."""
+        mixed = {item.path for item in items if not _is_alone(item)}
+        items.sort(key=lambda item: item.path not in mixed)
+
     def pytest_unconfigure(self) -> None:
         """Tidy up."""
         self._room.close()
+
+
+def _is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
 
 
 def pytest_configure(config: pytest.Config) -> None:

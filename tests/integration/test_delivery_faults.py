@@ -30,6 +30,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 SESSION = 6.0
 PATIENCE = 120.0
 
+ENDING = 3.0
+"""Seconds beyond its grace in which a process is surely gone, also on a busy machine."""
+
 
 @dataclass
 class Fleet:
@@ -172,7 +175,7 @@ async def test_a_drain_longer_than_the_grace_is_cut(broker: TestBroker, tmp_path
         began = time.monotonic()
         ours.signal("a", signal.SIGTERM)
         assert await ours.gone("a") == 0
-        assert time.monotonic() - began < 3.5
+        assert time.monotonic() - began < 3 + ENDING
         assert "slots are given up" in ours.log("a")
 
 
@@ -232,7 +235,7 @@ async def test_of_two_workers_with_one_name_one_ends(broker: TestBroker, tmp_pat
 @pytest.mark.alone
 async def test_sigterm_in_a_rebalance_that_does_not_end(broker: TestBroker, tmp_path: Path) -> None:
     """A frozen member holds up the rebalance for its session; another one that is told to stop does not wait for it."""
-    async with fleet(broker.bootstrap, broker.prefix, tmp_path, worker={"grace": 4}) as ours:
+    async with fleet(broker.bootstrap, broker.prefix, tmp_path, worker={"grace": 2}) as ours:
         await ours.produce(3_000)
         for name in ("a", "b"):
             ours.start(name, 0.2)
@@ -244,7 +247,7 @@ async def test_sigterm_in_a_rebalance_that_does_not_end(broker: TestBroker, tmp_
         began = time.monotonic()
         ours.signal("a", signal.SIGTERM)
         assert await ours.gone("a") in {0, OVERRUN}
-        assert time.monotonic() - began < 4.5
+        assert time.monotonic() - began < 2 + ENDING
         ours.signal("b", signal.SIGKILL)
         await ours.share(1.0)
 
@@ -265,6 +268,6 @@ async def test_without_a_broker(tmp_path: Path) -> None:
             ours.signal("stops", signal.SIGTERM)
             # Whether the last commit fails at once or never returns depends on where the outage met the client.
             assert await ours.gone("stops") in {0, OVERRUN}
-            assert time.monotonic() - began < 6
+            assert time.monotonic() - began < 4 + ENDING
             assert await ours.gone("sends") == FATAL
             assert "nothing was acked for" in ours.log("sends")
