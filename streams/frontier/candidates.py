@@ -13,7 +13,7 @@ import msgspec
 from streams.definitions import CrawlDefinition, Recrawl
 from streams.frontier.rows import ROW_SCHEMA, State, UrlRow, unmoved_by
 from streams.frontier.turn import Turn
-from streams.messages import Candidate, LinkParent, Links, Origin, Source
+from streams.messages import Candidate, Failure, LinkParent, Links, Next, Origin, Source
 from streams.policy.bounds import bounds_of
 from streams.policy.recrawl import due_by_sitemap, visits_left
 from streams.policy.urls import PolitenessMode, politeness_key
@@ -64,7 +64,7 @@ class Admission:
 
         One may come between the last look for the end and its announcement; it was accepted all the same.
         """
-        if item.origin is not None and turn.url(item.fingerprint) is None:
+        if turn.url(item.fingerprint) is None:
             rule = "cancelled" if crawl.result == "cancelled" else "ended"
             turn.put(item.fingerprint, self._new(item, seq, rule, turn.now))
 
@@ -166,6 +166,16 @@ def ruled_out(row: UrlRow, crawl: CrawlDefinition, now: int) -> str:
     bounds = bounds_of(crawl)
     rule = bounds.kept_out(row.url, row.depth, row.source)
     return rule or ("" if row.origins or row.source == "sitemap" else bounds.trap(row.url, now))
+
+
+def refused(item: Candidate, origin: Origin, now: int) -> Failure:
+    """The failure of a seed whose crawl has no rows any more that could tell its fate; it names its place in `urls`."""
+    return Failure(
+        url=item.url, crawl=item.crawl, visit=0, attempt=0, failure="unreadable",
+        reason=f"crawl {item.crawl} has ended and its rows have expired, or its definition is gone: name another crawl",
+        evidence={"topic": origin.topic, "partition": origin.partition, "offset": origin.offset, "index": origin.index},
+        next=Next(action="none"), at=now, meta=item.meta, traceparent=item.traceparent,
+    )  # fmt: skip
 
 
 def _met(row: UrlRow, depth: int, priority: int, crawl: CrawlDefinition) -> UrlRow:

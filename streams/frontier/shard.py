@@ -13,7 +13,7 @@ from streams import messages as m
 from streams.definitions import CrawlDefinition
 from streams.frontier import outcomes
 from streams.frontier.budgets import budgeted
-from streams.frontier.candidates import ORDER_BITS, Admission, asked_for, ruled_out
+from streams.frontier.candidates import ORDER_BITS, Admission, asked_for, refused, ruled_out
 from streams.frontier.closing import excluded
 from streams.frontier.commands import redrive
 from streams.frontier.effects import HostEffects
@@ -151,8 +151,12 @@ class Shard:
         if crawl := self._admitting(turn, item.crawl, 1):
             ordered = item.refetch and self._release.released.get(item.fingerprint) is not None
             self._admission.candidate(turn, item, crawl, seq, ordered=ordered)
+        elif item.origin is None:  # a redirect target: whoever led to it has its row
+            return
         elif self._keeps_rows(item.crawl, turn.now):
             self._admission.too_late(turn, item, self._crawls[item.crawl], seq)
+        else:
+            turn.failures.append(refused(item, item.origin, turn.now))
 
     def _outcomes(self, turn: Turn, message: m.Outcomes, seq: int) -> None:
         for i, outcome in enumerate(message.items):

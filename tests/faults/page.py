@@ -18,7 +18,8 @@ PROMISES = """\
 1. **No accepted URL is lost.** Accepted means acknowledged by Kafka with acks=all in `urls` or `inbox`: with three
    replicas, two in sync, also if a machine is lost; with the embedded broker any process may be killed, but a power cut
    is not covered. Each visit of it ends in exactly one terminal row: done, failed for good, or excluded with the rule
-   that excluded it.
+   that excluded it. A seed that comes after the end of its crawl is excluded by `ended`, or told in `failures` if the
+   crawl's rows have expired; what a page leads to that such a seed opened at the last moment is left out.
 2. **A crash repeats work, never skips it.** Fetches repeated are at most the orders that were released and unanswered
    at that moment (capped per shard; `fyke config` prints the cap). Records have an identity (crawl, URL key, visit);
    sinks write each identity once.

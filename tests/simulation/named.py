@@ -85,7 +85,8 @@ NAMES: dict[str, tuple[tuple[str, str], ...]] = {
     "seed-in-flight": ((NAMED, "test_seed_in_flight"),),
     "silent-shard": ((END, "test_a_silent_shard_is_not_zero"), (NAMED, "test_silent_shard")),
     "owner-change-between-rounds": (
-        (END, "test_owner_change_between_rounds"), (NAMED, "test_progress_without_epoch_ends_too_early"),
+        (END, "test_owner_change_between_rounds"), (NAMED, "test_owner_change_between_rounds"),
+        (NAMED, "test_progress_without_epoch_ends_too_early"),
     ),
     "nothing-new-but-time": ((SCHEDULES, "test_nothing_new_but_time"),),
     "dead-hosts": ((SCHEDULES, "test_dead_hosts"),),
@@ -187,6 +188,7 @@ NAMES: dict[str, tuple[tuple[str, str], ...]] = {
     "damaged-store": ((STATE, "test_a_damaged_store_is_rebuilt"),),
     # found by the ring
     "held-for-nothing": ((SCHEDULES, "test_held_for_nothing"),),
+    "seed-after-the-last-look": ((NAMED, "test_seed_after_the_last_look"),),
     "parked-crawls-count": ((SCHEDULES, "test_parked_crawls_count"),),
     "hold-after-jump": (
         (RELEASE, "test_what_a_host_asks_for_as_the_clock_is_set_back_counts_from_the_new_time"),

@@ -41,6 +41,7 @@ class Job(RealJob):
     """An order being worked on, for all (order, offset) that wait for its outcome."""
 
     known: dict[str, CrawlDefinition] = field(default_factory=dict)  # when it began to connect
+    number: int = 0  # of all that began to connect
     on_wire: bool = False
     began: float = 0.0
     work: Task | None = None

@@ -170,6 +170,7 @@ class FrontierWorker(Stage):
             target = shard_of(self.ring.key(url), self.ring.plan.shards)
             await self.write(partial(self.ring.deliver, target, message))
         for failure in turn.failures:
+            self.ring.judge.failed(failure)
             await self.write(partial(self.append, FAILURES.name, 0, failure))
         for word in turn.forgotten:
             key = fingerprint(word.crawl, canonical(word.url))

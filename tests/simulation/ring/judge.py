@@ -7,7 +7,7 @@ out on the wire and when. Of a shard it looks at its orders and at how much it h
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from streams import messages as m
 from streams.codecs import decode_inbox
@@ -15,6 +15,7 @@ from streams.definitions import CrawlDefinition
 from streams.frontier.rows import SWEEP_KEY, URL_KEY, State, UrlRow, decode_url_row
 from streams.policy.urls import canonical, fingerprint
 from tests.simulation.ring import oracle
+from tests.simulation.ring.arrivals import Arrival, named_in
 from tests.simulation.ring.engine import Engine
 from tests.simulation.ring.orders import Counts, OrderBook
 from tests.simulation.ring.wire import WireBook
@@ -48,14 +49,6 @@ class Broken(Exception):
         self.invariant = invariant
 
 
-class Arrival(NamedTuple):
-    """Where a URL was named first: a place in a shard's inbox, and on which page; "" for a seed."""
-
-    shard: int
-    offset: int
-    cause: str
-
-
 class Judge:
     """All invariants. `shards`: their number; `expire_after`: seconds from a crawl's end until its rows go."""
 
@@ -85,6 +78,8 @@ class Judge:
         """Crawl, URL, and whether all of its host is meant."""
         self.surprising: set[bytes] = set()
         """Forgotten URLs of which an order of a former owner may have been out: its page may come all the same."""
+        self.refused: set[bytes] = set()
+        """Seeds of which `failures` says that their crawl's rows have expired."""
         self.pages: defaultdict[str, set[bytes]] = defaultdict(set)
         """Pages that a crawl ever had."""
         self.bytes: Counter[str] = Counter()
@@ -94,9 +89,16 @@ class Judge:
         self.waiting: defaultdict[str, defaultdict[str, dict[bytes, None]]] = defaultdict(lambda: defaultdict(dict))
         """Host → crawl → URLs that wait and are due now."""
         self.epochs = [-1] * shards
-        self._looks: dict[str, dict[int, int]] = {}
+        self.sure: dict[str, dict[int, int]] = {}
+        """Crawls whose end is sure, announced or not; with the positions of all shards that were looked at last."""
         self._opened: dict[bytes, int] = {}
         self._arrived: dict[bytes, Arrival] = {}
+        self._seeds: dict[bytes, bool] = {}  # URLs that a seed has named; whether one came after the seal
+        self._taken: dict[
+            tuple[int, int], set[bytes]
+        ] = {}  # by shard and epoch: named in the turn that is being written
+        self._admitted: set[bytes] = set()  # what was named in a turn that is durable, while its crawl took URLs
+        self._strays: set[bytes] = set()
         self._turns = 0
 
     def broken(self, invariant: str, detail: str) -> Broken:
@@ -132,7 +134,7 @@ class Judge:
 
         `positions`: of the inbox, up to which the counters of each shard go.
         """
-        self._looks[crawl] = positions
+        self.sure[crawl] = positions
 
     def _over(self, crawl: str) -> None:
         """An end is announced: nothing is open.
@@ -149,10 +151,11 @@ class Judge:
     def came_late(self, key: bytes, crawl: str) -> bool:
         """Whether a URL was opened behind the last look at its crawl's counters before the end, by a late seed.
 
-        By the seed itself, or by what it led to; or by a page that a former owner had ordered, of a URL that is
-        excluded or failed since then. What was found on a page that had been counted is not excused.
+        By the seed itself, or by what it led to; or by a stray page: one that a former owner had ordered, of a URL
+        that was excluded, failed or deleted while nobody waited for that order any more. What was found on a page that
+        had been counted is not excused, nor is a seed that came before the seal.
         """
-        positions, seen = self._looks.get(crawl), set[bytes]()
+        positions, seen = self.sure.get(crawl), set[bytes]()
         while positions is not None and key not in seen:
             seen.add(key)
             row, named = self.urls.get(key) or self.expired.get(key), self._arrived.get(key)
@@ -163,13 +166,24 @@ class Judge:
                 late, cause = named.offset >= positions[named.shard], named.cause
             else:
                 return False
-            if not late or not cause or cause.endswith("/robots.txt"):
-                return late
+            if not late:
+                return False
+            if not cause:
+                return self._seeds.get(key, False)
+            if cause.endswith("/robots.txt"):
+                return self._first_asked_late(crawl, cause)
             key = fingerprint(crawl, canonical(cause))
-            page = self.urls.get(key) or self.expired.get(key)
-            if page is not None and page.state in (State.EXCLUDED, State.FAILED):
+            if key in self._strays:
                 return True
         return positions is not None
+
+    def _first_asked_late(self, crawl: str, robots: str) -> bool:
+        """Whether no page of an origin was had before the last look: what robots.txt names was told with the first."""
+        origin, positions = robots.removesuffix("robots.txt"), self.sure[crawl]
+        mine = [(key, row) for key, row in (self.expired | self.urls).items()
+                if row.crawl == crawl and row.url.startswith(origin)]  # fmt: skip
+        return not any(row.state in (State.FETCHED, State.DONE) and row.source == "page"
+                       and self._opened[key] < positions[self.homes[key]] for key, row in mine)  # fmt: skip
 
     def forgets(self, crawl: str, url: str, *, host: bool) -> None:
         """Somebody was told that a URL, or its host, is forgotten from now on."""
@@ -180,19 +194,23 @@ class Judge:
         return oracle.forgotten(self.definitions[crawl], url)
 
     def arrived(self, shard: int, offset: int, message: m.Inbox | bytes) -> None:
-        """Something was appended to the inbox: what it names is accepted while its crawl has not ended."""
-        named: list[tuple[bytes, str, str, str]] = []
+        """Something was appended to the inbox: what it names is accepted while its crawl has not ended, a seed ever."""
         if isinstance(message, m.Candidates):
-            named = [(each.fingerprint, each.crawl, each.url, each.via[-1] if each.via else each.parent)
-                     for each in message.items]  # fmt: skip
-        elif isinstance(message, bytes) and isinstance(pack := decode_inbox(message), m.Links):
-            keys = pack.fingerprints
-            parents = [parent.url for parent in pack.parents for _ in range(parent.count)]
-            named = [(keys[16 * i : 16 * i + 16], pack.crawl, url, parents[i]) for i, url in enumerate(pack.urls)]
-        for key, crawl, url, cause in named:
+            for item in message.items:
+                if item.origin is not None:
+                    late = item.origin.offset >= (self.definitions[item.crawl].seal or {}).get(0, 0)
+                    self._seeds[item.fingerprint] = self._seeds.get(item.fingerprint, False) or late
+                    self.accepted.setdefault(item.fingerprint, (item.crawl, item.url))
+        for key, crawl, url, cause in named_in(decode_inbox(message) if isinstance(message, bytes) else message):
             if crawl not in self.ended:
                 self.accepted.setdefault(key, (crawl, url))
-                self._arrived.setdefault(key, Arrival(shard, offset, cause))
+            self._arrived.setdefault(key, Arrival(shard, offset, cause))
+
+    def failed(self, failure: m.Failure) -> None:
+        """`failures` tells of something; what tells of no row tells of a seed that its crawl cannot take any more."""
+        crawl = self.definitions[failure.crawl]
+        if not failure.visit and self.latest >= crawl.ended + self._expire_after:
+            self.refused.add(fingerprint(failure.crawl, canonical(failure.url)))
 
     # ---- rows
 
@@ -209,6 +227,8 @@ class Judge:
         if key[:1] != URL_KEY:
             return
         new, old = decode_url_row(value), self.urls.get(key[1:])
+        if new.state in (State.EXCLUDED, State.FAILED):
+            self._may_stray(shard, key[1:])
         if old is not None:
             self._move(old, new)
             self._count(key[1:], old, -1)
@@ -224,11 +244,17 @@ class Judge:
         if crawl.state == "ended" and self.latest >= crawl.ended + self._expire_after:
             self.expired[key] = row
         elif self.covered(row.crawl, row.url):
-            ordered, now = self.orders.epochs.get(key), self.epochs[self.homes[key]]
-            if row.state in (State.WAITING, State.EXCLUDED) and ordered not in (None, now):
+            if row.state in (State.WAITING, State.EXCLUDED) and self._may_stray(self.homes[key], key):
                 self.surprising.add(key)
         else:
             raise self.broken("nothing is lost", f"the row of {row.url} of {row.crawl} was deleted")
+
+    def _may_stray(self, shard: int, key: bytes) -> bool:
+        """Whether an order of a former owner may be out for a URL that nobody waits for any more; noted if so."""
+        if self.orders.epochs.get(key, self.epochs[shard]) == self.epochs[shard]:
+            return False
+        self._strays.add(key)
+        return True
 
     def _spent(self, key: bytes, old: UrlRow | None, new: UrlRow) -> None:
         """Count pages and bytes; what is excluded by a budget must have used it up, as far as that is in the rows."""
@@ -292,6 +318,9 @@ class Judge:
             self._bounded(shard)
         self.latest = max(self.latest, turn.now)
         self.orders.decided(shard, inbox, elsewhere)
+        self._taken[shard.config.shard, shard.epoch] = {
+            key for _, message in inbox for key, crawl, *_ in named_in(message) if shard._crawls[crawl].state != "ended"
+        }
         at = inbox[0][0] if inbox else -1
         for key, row in turn.changed.items():
             old = self.urls.get(key)
@@ -308,6 +337,7 @@ class Judge:
 
     def durable(self, shard: Shard, turn: Turn) -> None:
         """A turn's writes are done: what its input asked for holds from now on."""
+        self._admitted |= self._taken.pop((shard.config.shard, shard.epoch))
         self.orders.told(shard, turn)
 
     def jump(self, ms: int) -> None:
@@ -316,15 +346,17 @@ class Judge:
         self.orders.jump(ms)
 
     def _needs_none(self, key: bytes, crawl: str, url: str) -> bool:
-        """Whether an accepted URL may have no row: it is forgotten, or came too late, and is not a seed.
+        """Whether an accepted URL may have no row: it is forgotten, or came too late.
 
-        A seed has one for as long as its crawl has any.
+        A seed never comes too late for a row, but that its crawl's rows may have expired: then `failures` names it.
+        What a shard has taken while it knew of no end has one in any case.
         """
-        ended = self.definitions[crawl]
-        if ended.state == "ended" and self.latest >= ended.ended + self._expire_after:
+        if self.covered(crawl, url):
             return True
-        too_late = ended.result == "cancelled" or self.came_late(key, crawl)
-        return self.covered(crawl, url) or (too_late and bool(self._arrived[key].cause))
+        if key in self._seeds:
+            return key in self.refused
+        late = self.definitions[crawl].result == "cancelled" or self.came_late(key, crawl)
+        return late and key not in self._admitted
 
     # ---- when nothing moves any more
 

@@ -12,6 +12,8 @@ from tests.simulation.ring import oracle
 from tests.simulation.ring.engine import FOREVER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tests.simulation.ring.fetcher import FetcherWorker, Job
     from tests.simulation.ring.judge import Judge
 
@@ -22,11 +24,12 @@ SLACK = 1e-6
 
 @dataclass(slots=True)
 class Request:
-    """One request as the site sees it. Times in seconds."""
+    """One request as the site sees it. Times in seconds. `began`: how many had begun to connect when it did."""
 
     worker: FetcherWorker
     job: Job
-    versions: tuple[int, ...]
+    began: int
+    known: Known
     delay: float
     parallelism: int
     ends: float
@@ -52,11 +55,13 @@ class WireBook:
         self.running: defaultdict[str, dict[int, Request]] = defaultdict(dict)
         self._where: dict[int, str] = {}
         self._requests = 0
+        self._begun = 0
 
     def begins(self, worker: FetcherWorker, job: Job) -> None:
         """A fetcher starts to connect: by the newest rules that it has read, of all crawls that wait for the host."""
         order, limits = job.order, job.limits
-        job.known = dict(worker.crawls)
+        self._begun += 1
+        job.known, job.number = dict(worker.crawls), self._begun
         self._may_begin(job, job.known.get(order.crawl))
         least = _least(job.known, job)
         if (
@@ -80,19 +85,13 @@ class WireBook:
         """A request reaches its site at `at`; the answer is over at `ends`."""
         order = job.order
         host, running = self.hosts[order.host], self.running[order.host]
-        request = Request(worker, job, _versions(job.known, job), job.limits.delay, job.limits.parallelism, ends)
-        # While it was connecting other rules may have been read. Of kinder ones: others started by them, and all that
-        # run obey them. Of stricter ones: they hold from the next request on.
-        known = dict(worker.crawls)
-        own = self._kinder(known, request)
+        request = Request(worker, job, job.number, job.known, job.limits.delay, job.limits.parallelism, ends)
         former = host.request if host.request is not None and host.request.job.holding is job.holding else None
-        gap = max(own.delay, self._kinder(known, former).delay if former is not None else 0.0)
+        gap = self._gap(request, former)
         if gap and at - host.last < gap - SLACK:
             raise self._judge.broken("gap", f"{job.url}: {at - host.last:.3f} s after the last one instead of {gap}")
         beside = [r for r in running.values() if not r.worker.frozen and r.worker.silent is None and r.ends > at]
-        most = min(
-            [own.parallelism, *(self._kinder(known, r).parallelism for r in beside if r.job.holding is job.holding)]
-        )
+        most = self._most([request, *(r for r in beside if r.job.holding is job.holding)])
         if len(beside) >= most:
             raise self._judge.broken("parallelism", f"{job.url}: {len(beside) + 1} at a time instead of {most}")
         if job.began < host.hold - SLACK and job.began > host.asked and host.holder is job.holding:
@@ -105,26 +104,41 @@ class WireBook:
         self._where[self._requests] = order.host
         return self._requests
 
-    def _kinder(self, known: Known, request: Request) -> Limits:
-        """What a former request asks of the next one: the rules of then, or kinder ones that were in force since.
+    def _gap(self, request: Request, former: Request | None) -> float:
+        """Seconds that a request must keep from the one that arrived before it."""
+        if former is None:
+            return request.delay
+        known = _last_begun([request, former]).known
+        return max(self._kinder(known, each).delay for each in (request, former))
 
-        A gap that has passed by the rules of one moment does not begin anew when stricter ones are read.
+    def _most(self, beside: list[Request]) -> int:
+        """How many may run beside each other."""
+        known = _last_begun(beside).known
+        return min(self._kinder(known, each).parallelism for each in beside)
+
+    def _kinder(self, known: Known, request: Request) -> Limits:
+        """What a request asks of one that begins later, by whoever has read `known` then.
+
+        The rules under which it began, or kinder ones that were in force at any moment since: rules that are read
+        hold for requests that run, so somebody may begin beside one; and a gap that has passed by the rules of one
+        moment does not begin anew when stricter ones are read. Whoever begins last obeys the newest rules as they are.
         """
-        job = request.job
-        names = (job.order.crawl, *(job.order.basis.others if job.order.basis is not None else ()))
-        delays, most, robots = [0.0], list[int](), False
-        for name, since in zip(names, request.versions, strict=True):
-            until = known[name].version if name in known else 0
+        names, basis = _names(request.job), request.job.order.basis
+        if all(known.get(name) == request.known.get(name) for name in names):
+            return Limits(request.delay, request.parallelism)
+        delays, most = [0.0], list[int]()
+        for name in names:
+            since, until = (each[name].version if name in each else 0 for each in (request.known, known))
             read = [crawl for crawl in self._judge.history[name] if since <= crawl.version <= until]
-            if read:
-                limits = [oracle.on_host(crawl, job.order.host) if name != names[0] else oracle.of_url(crawl, job.url)
-                          for crawl in read]  # fmt: skip
-                delays.append(min(delay for delay, _ in limits))
-                most.append(max(number for _, number in limits))
-                robots = robots or all(crawl.robots for crawl in read)
-        if robots and job.order.basis is not None:
-            delays.append(job.order.basis.crawl_delay)
-        return Limits(min(request.delay, max(delays)), max(request.parallelism, min(most, default=1)))
+            found = [oracle.on_host(crawl, request.job.order.host) if name != names[0]
+                     else oracle.of_url(crawl, request.job.url) for crawl in read]  # fmt: skip
+            delays.append(min((delay for delay, _ in found), default=0.0))
+            most.append(max((number for _, number in found), default=request.parallelism))
+        if basis is not None:
+            crawls = [crawl for name in names if (crawl := request.known.get(name)) is not None]
+            delays.append(basis.crawl_delay if any(crawl.robots for crawl in crawls) else 0.0)
+            delays.append(basis.learned if any(crawl.adaptive_delay for crawl in crawls) else 0.0)
+        return Limits(min(request.delay, max(delays)), max(request.parallelism, min(most)))
 
     def left(self, request: int) -> None:
         """A request is over, for its fetcher."""
@@ -138,10 +152,20 @@ class WireBook:
             host.hold, host.asked, host.holder = until, self._judge.engine.time, job.holding
 
 
+def _last_begun(requests: Iterable[Request]) -> Request:
+    """The one that began to connect last: its fetcher looked at the others then."""
+    return max(requests, key=lambda request: request.began)
+
+
+def _names(job: Job) -> tuple[str, ...]:
+    """The crawls that an order's limits come from: its own, and those with URLs on its host."""
+    basis = job.order.basis
+    return (job.order.crawl, *(basis.others if basis is not None else ()))
+
+
 def _crawls(known: Known, job: Job) -> list[CrawlDefinition | None]:
     """What a fetcher has read of the crawls that an order's limits come from."""
-    basis = job.order.basis
-    return [known.get(name) for name in (job.order.crawl, *(basis.others if basis is not None else ()))]
+    return [known.get(name) for name in _names(job)]
 
 
 def _versions(known: Known, job: Job) -> tuple[int, ...]:

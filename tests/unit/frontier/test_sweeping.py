@@ -90,8 +90,22 @@ def test_a_seed_that_comes_too_late_is_told_so_and_expires_with_its_crawl(result
     rig.now += 61_000
     given(rig)
     assert url_key(late.fingerprint) not in rig.store.rows
+    told = len(rig.failures)
     given(rig, seeds(late))
     assert url_key(late.fingerprint) not in rig.store.rows
+    (failure,) = rig.failures[told:]
+    assert (failure.url, failure.failure, failure.next.action) == (late.url, "unreadable", "none")
+    assert failure.evidence == {"topic": "urls", "partition": 0, "offset": 7, "index": 0}
+    assert failure.reason.startswith("crawl c has ended and its rows have expired")
+
+
+def test_a_seed_whose_crawl_was_removed_on_its_way_is_told_in_failures() -> None:
+    rig = ended()
+    lone = m.Candidate(
+        url=f"{A}/lone", fingerprint=key(f"{A}/lone", "gone"), crawl="gone", origin=m.Origin("urls", 0, 9)
+    )
+    given(rig, seeds(lone, msgspec.structs.replace(lone, origin=None)))
+    assert [failure.url for failure in rig.failures if failure.crawl == "gone"] == [lone.url]
 
 
 def test_rows_of_a_crawl_go_when_its_time_is_over_and_the_others_stay() -> None:
