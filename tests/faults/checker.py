@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from streams.frontier.rows import OPEN, State
@@ -36,6 +36,9 @@ ROUNDING: Final = 0.001
 
 LAST_CHECK: Final = 0.1
 """Seconds after a frozen fetcher goes on in which it sends what was past its last check: one request of a host."""
+
+LATE: Final = 40.0
+"""Seconds after a fault was to be over in which a worker that was killed may still come back: machines are loaded."""
 
 Window = tuple[float, float]
 """From, to; seconds since the epoch."""
@@ -120,11 +123,13 @@ class Findings:
 
 def judge(expected: Mapping[str, Fate], facts: Facts, faults: Sequence[Fault], limits: Limits) -> Verdict:
     """All of it."""
+    rebalances = facts.rebalances.get("fetcher", ())
+    faults = [lasting(fault, rebalances) for fault in faults]
     findings = of_urls(expected, facts, faults)
     count = Counter(findings.urls.values())
     repeated = repeats(facts.requests)
     spans = out_spans(facts.orders, facts.answers)
-    allowed = sum(out_at(spans, at) for at in moments(faults, facts.rebalances.get("fetcher", ())))
+    allowed = sum(out_at(spans, at) for at in moments(faults, rebalances))
     verdict = Verdict()
     verdict.figures = {
         "URLs": len(expected), **{name: count[name] for name in ("right", "lost", "unexpected", "duplicated")},
@@ -145,6 +150,12 @@ def judge(expected: Mapping[str, Fate], facts: Facts, faults: Sequence[Fault], l
     verdict.require(not any(facts.unread.values()), f"left unread: {facts.unread}")
     verdict.require(not facts.unreadable, f"{facts.unreadable} messages could not be read")
     return verdict
+
+
+def lasting(fault: Fault, rebalances: Iterable[float]) -> Fault:
+    """A fault lasts until fetchers have changed places for the last time for it, if that is later than it was to be."""
+    late = [at for at in rebalances if fault.until < at <= fault.until + LATE]
+    return replace(fault, until=max(late)) if late and fault.refetches else fault
 
 
 def moments(faults: Sequence[Fault], rebalances: Iterable[float]) -> set[float]:

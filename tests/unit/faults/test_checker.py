@@ -136,6 +136,19 @@ def test_moments_at_which_orders_may_change_hands(fault: Fault, rebalances: list
 
 
 @pytest.mark.parametrize(
+    ("stage", "rebalances", "until"),
+    [
+        pytest.param("fetcher", [29.0], 30.0, id="in time"),
+        pytest.param("fetcher", [31.0, 33.0], 33.0, id="late"),
+        pytest.param("fetcher", [30.0 + checker.LATE + 1], 30.0, id="not for it"),
+        pytest.param("parser", [31.0], 30.0, id="of others"),
+    ],
+)
+def test_a_fault_lasts_until_the_worker_is_back(stage: str, rebalances: list[float], until: float) -> None:
+    assert checker.lasting(Fault("kill", 10.0, 30.0, stage=stage), rebalances).until == until
+
+
+@pytest.mark.parametrize(
     ("orders", "answers", "spans"),
     [
         ([1.0], [2.0], [(1.0, 2.0)]),
