@@ -11,7 +11,7 @@ import json
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +83,11 @@ class Facts:
     unread: dict[str, int] = field(default_factory=dict)
 
 
-async def read(bootstrap: str, topic: str, starts: Mapping[int, int] | None = None) -> list[Any]:
-    """The records of a topic from `starts` (default: the beginning) to its end as it is now, by partition."""
+async def read(bootstrap: str, topic: str, starts: Mapping[int, int] | None = None, *, bare: bool = False) -> list[Any]:
+    """The records of a topic from `starts` (default: the beginning) to its end as it is now, by partition.
+
+    `bare`: without their values, which of a long crawl's pages would be gigabytes.
+    """
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False)
     await consumer.start()
     try:
@@ -100,7 +103,8 @@ async def read(bootstrap: str, topic: str, starts: Mapping[int, int] | None = No
         found: dict[TopicPartition, list[Any]] = defaultdict(list)
         while todo:
             for tp, records in (await consumer.getmany(*todo, timeout_ms=500)).items():
-                found[tp] += [record for record in records if record.offset < ends[tp]]
+                kept = [record for record in records if record.offset < ends[tp]]
+                found[tp] += [replace(record, value=None) for record in kept] if bare else kept
             todo = {tp for tp in todo if await consumer.position(tp) < ends[tp]}
         return [record for tp in tps for record in found[tp]]
     finally:
@@ -129,7 +133,7 @@ CHANGELOG = "frontier-rows-changelog"
 async def collect(bootstrap: str, prefix: str, crawl: str, starts: Mapping[str, Mapping[int, int]]) -> Facts:
     """What the topics say of a crawl. `starts`: where they stood before it, by name without prefix."""
     topics = {OFFSETS: await read(bootstrap, OFFSETS)}  # first: what a commit promises is there by now
-    topics |= {name: await read(bootstrap, prefix + name, starts.get(name)) for name in READ}
+    topics |= {name: await read(bootstrap, prefix + name, starts.get(name), bare=name == "pages") for name in READ}
     topics[CHANGELOG] = await read(bootstrap, prefix + CHANGELOG)
     return gather(crawl, prefix, topics)
 

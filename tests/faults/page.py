@@ -41,13 +41,23 @@ seeds are on the disk before Kafka hears of them.
 Then every topic is read to its end offset, together with the exported files and the server's own log, in which each
 request has the time at which the kernel received it. Every URL gets a verdict: right, lost, unexpected, duplicated, or
 fetched more often than its order was out at a fault. For the crawl as a whole: repeats in all, politeness by the
-server's log and by `fyke audit`, one end and nothing after it, no committed offset that moved backwards (read from
-Kafka's own `__consumer_offsets`), nothing left unread.
+server's log and by `fyke audit`, one end and nothing after it, nothing left unread. Kafka's own `__consumer_offsets`
+tells of every commit: none may move backwards, and none may stand behind an order that is not answered yet, or behind a
+page whose links and record are not delivered, at the time of the commit. So a crash in the wrong moment need not happen
+to find a commit that came too early.
+
+Only faults that can make a fetcher ask again allow a repeat. A request that comes too early is excused only if a
+fetcher was frozen and goes on: one for each host, until its event loop has ended the turn in which it stood still.
+
+The checker itself is put to the test by builds that are wrong on purpose (`make faults LINE=sabotage`): `fyke worker`
+with one function replaced, under faults that the product stands. What such builds leave in the topics is recorded, and
+judged in a second, in `tests/unit/faults/test_sabotage.py`, which is part of `make test`.
 
     make faults                          all lines in their long form; a run that was cut goes on
     make faults SHORT=1                  the short form; three of its lines are part of `make test`
     make faults LINE=zombies SEED=17     one line again, with the seed that a run printed
     make faults ARGS=--fresh             also what has a result for these sources
+    make faults LINE=soak ARGS='--minutes 3'   a trial of a line that lasts; its result is not kept
 
 A seed fixes the site, the victims and the pauses; what the machine does in between is not in it. An hour without
 fetchers is not waited for, and no clock is moved: what an hour does is that orders stay unanswered for six times
