@@ -1,4 +1,4 @@
-"""What every worker knows: crawl definitions and the shards' progress, folded from two compacted topics."""
+"""What every worker knows: crawl definitions, the shards' progress, and what workers died of, folded from topics."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from streams.codecs import CRAWL_ID, decode, encode
+from streams.deaths import Death, Deaths
 from streams.definitions import CrawlDefinition
 from streams.errors import MessageError
 from streams.frontier.tally import counted
 from streams.messages import DEFAULT_CRAWL, CrawlCounts, Progress
 from streams.policy.limits import faults_of
 from streams.settings import Settings
-from streams.topics import CRAWLS, PROGRESS, Topic
+from streams.topics import CRAWLS, DEATHS, PROGRESS, Topic
 
 DEFAULT_DEFINITION = CrawlDefinition(id=DEFAULT_CRAWL, endless=True, depth=0)
 """The crawl of seeds that name none: fetches exactly what is produced."""
@@ -102,21 +103,24 @@ def _added(parts: Iterator[dict[str, int]]) -> dict[str, int]:
 
 
 class Broadcast:
-    """Reads `crawls` (and `progress` where asked) from the beginning and stays with them. Belongs to no group.
+    """Reads `crawls` (and `progress` and `deaths` where asked) from the beginning and stays with them; in no group.
 
     `unreadable`: records that could not be read, or rules of theirs, with the reason; the first ones, for whoever
     reports them.
     """
 
-    def __init__(self, bootstrap: str, settings: Settings, *, progress: bool = False) -> None:
+    def __init__(self, bootstrap: str, settings: Settings, *, progress: bool = False, deaths: bool = False) -> None:
         self.crawls = Crawls()
         self.board = Board()
+        self.deaths = Deaths()
         self._bootstrap = bootstrap
         self._prefix = settings.kafka.prefix
         self.unreadable: asyncio.Queue[tuple[Topic, ConsumerRecord, str]] = asyncio.Queue(KEPT)
         self._folds = {self._prefix + CRAWLS.name: (CRAWLS, self.crawls.fold)}
         if progress:
             self._folds[self._prefix + PROGRESS.name] = (PROGRESS, self.board.fold)
+        if deaths:
+            self._folds[self._prefix + DEATHS.name] = (DEATHS, self._died)
         self._partitions = [TopicPartition(name, 0) for name in self._folds]
         self._task: asyncio.Task[None] | None = None
         self._consumer: AIOKafkaConsumer | None = None
@@ -167,6 +171,11 @@ class Broadcast:
             await asyncio.wait({self._task})
             if not self._task.cancelled():
                 self._task.result()
+
+    def _died(self, record: ConsumerRecord) -> str:
+        """Take one record of `deaths`. Raises `MessageError`, or `NewerSchemaError`."""
+        self.deaths.add(decode(Death, record.value))
+        return ""
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
         while True:

@@ -13,8 +13,8 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from agents.deaths import find_culprit
 from agents.holdings import Holding, Holdings
-from agents.io.culprit import Culprit
 from agents.io.http import Exchange, HttpClient, now
 from agents.jobs import Crawls, Job, Key, Recent, check_order, for_order, key_of, pause, request_of
 from agents.meter import Meter
@@ -95,9 +95,7 @@ class FetcherStage:
         metrics.parked.set_function(lambda: len(self._dispatcher))
         metrics.body_budget.set_function(lambda: self._client.budget.used)
         await delivery.learn_time()
-        self._culprit = Culprit(self._settings.worker.state / "run", self.name)
-        if self._culprit.found:
-            log.error("the last process of this worker died while it decoded %s", self._culprit.found)
+        self._culprit = await find_culprit(self._settings.worker.state / "run", self.name, delivery, self._broadcast)
         await self._client.start(self._culprit)
         self._broadcast.listen(self._rules_changed)
         self._watch()
@@ -110,6 +108,7 @@ class FetcherStage:
             if self._holdings.get(job.partition) is not job.holding:
                 self._abort(job)
                 self._forget(key)
+        await self._broadcast.catch_up()  # what former owners died of
         await self._holdings.take(numbers)
         self._owned.set()
         self._pump()

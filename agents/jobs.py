@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from agents.deaths import Told
 from agents.io.http import Request, now
 from streams.errors import MessageError
 from streams.messages import FetchOutcome, FetchResult, PageHeaders, WireRequest
@@ -51,7 +52,7 @@ def key_of(order: FetchOrder) -> Key:
     return (order.fingerprint, order.visit, order.attempt, order.kind == "robots")
 
 
-class Crawls(Protocol):
+class Crawls(Told, Protocol):
     """What the fetcher asks of `agents.broadcast`."""
 
     @property

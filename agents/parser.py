@@ -18,9 +18,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from agents.deaths import Told, tell
 from agents.io.isolation import Child, ChildDied, Mark, limit_computation, load
 from agents.packs import Packer, Turn
 from streams import codecs
+from streams.deaths import Death
 from streams.definitions import CrawlDefinition
 from streams.errors import MessageError, NewerSchemaError
 from streams.messages import Outcomes, PageHeaders, ParseOutcome, Record
@@ -46,15 +48,12 @@ _BREATH: Final = 0.1  # seconds of parsing after which heartbeats and timers get
 _REASON: Final = 500  # characters of a reason
 
 
-class Crawls(Protocol):
+class Crawls(Told, Protocol):
     """What the parser asks of `agents.broadcast`."""
 
     @property
     def crawls(self) -> Mapping[str, CrawlDefinition]:
         """The definitions that were read so far."""
-
-    async def catch_up(self) -> None:
-        """Return when all that is published now has been read."""
 
 
 def parse(page: PageHeaders, body: bytes, limits: Limits) -> ParsedPage:
@@ -103,16 +102,21 @@ class ParserStage:
         self._sender: asyncio.Task[None] | None = None
 
     async def start(self, delivery: Delivery) -> None:
-        """Take a mark; if its last owner died, the pages it had begun are suspects."""
+        """Take a mark; if its last owner died, the pages it had begun are suspects, whoever gets their partitions."""
         self._delivery = delivery
         self._metrics = delivery.metrics.parser
         self._packer = Packer(delivery.partitions(INBOX), self._key)
         await delivery.learn_time()
         self._mark = Mark(self._run, self.name, delivery.partitions(PAGES))
+        await tell(delivery, self._broadcast, *(self._death(*place) for place in self._mark.suspects.items()))
         self._send_from_now()
 
+    def _death(self, partition: int, end: int, tries: int = 0) -> Death:
+        return Death(stage=self.name, at=self._delivery.clock.now(), partition=partition, end=end, tries=tries)
+
     async def assigned(self, partitions: frozenset[Shard]) -> None:
-        """Nothing to prepare: a page needs no state."""
+        """Hear what former owners died of."""
+        await self._broadcast.catch_up()
 
     def revoked(self) -> None:
         """Forget the turns that are not sent; what was delivered of them stays remembered."""
@@ -147,7 +151,7 @@ class ParserStage:
         """A suspect is a turn of its own: what takes so long, or kills once more, holds up no ack of another page."""
         turn: list[ConsumerRecord] = []
         for record in batch.records:
-            alone = self._mark.is_suspect(batch.partition, int(record.offset))
+            alone = self._is_suspect(batch.partition, int(record.offset))
             if turn and (alone or len(turn) == self._settings.turn):
                 yield turn
                 turn = []
@@ -229,7 +233,7 @@ class ParserStage:
 
     async def _understand(self, page: PageHeaders, body: bytes, place: tuple[int, int]) -> ParsedPage:
         """Parse in this process, or a suspect in a child. Raises `_Faulty`."""
-        if self._mark.is_suspect(*place):
+        if self._is_suspect(*place):
             return await self._isolated(page, body, place)
         self._mark.begin(*place)
         if self._cpu_limit is not None:
@@ -239,11 +243,14 @@ class ParserStage:
         except Exception as error:
             raise _Faulty(f"{type(error).__name__}: {error}") from error
 
+    def _is_suspect(self, partition: int, offset: int) -> bool:
+        return self._mark.is_suspect(partition, offset) or self._broadcast.deaths.is_suspect(partition, offset)
+
     async def _isolated(self, page: PageHeaders, body: bytes, place: tuple[int, int]) -> ParsedPage:
-        """Parse in a child, as often as a page may kill one, counting the tries of earlier processes too."""
-        reason = "it killed the parser"
-        while self._mark.tries(*place) < self._settings.isolate_tries:
-            tries = self._mark.count_try(*place)
+        """Parse in a child, as often as a page may kill one, counting the tries of earlier processes and others too."""
+        reason, others = "it killed the parser", self._broadcast.deaths.tries(*place)
+        while max(self._mark.tries(*place), others) < self._settings.isolate_tries:
+            tries = self._mark.count_try(*place, others)
             self._metrics.tries.inc()
             try:
                 parsed = await self._child.parse(page, body, self._limits)
@@ -251,6 +258,7 @@ class ParserStage:
                 reason = f"it killed the parser at try {tries}: {error}"
                 if error.final:
                     break
+                await tell(self._delivery, self._broadcast, self._death(place[0], place[1] + 1, tries))
             except ValueError as error:
                 self._mark.forget_tries(*place)
                 raise _Faulty(str(error)) from error

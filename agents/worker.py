@@ -142,7 +142,10 @@ class Worker:
     async def _known(self) -> Broadcast:
         """Crawl definitions, and the shards' progress where the frontier needs it."""
         if self._broadcast is None:
-            self._broadcast = Broadcast(self.bootstrap, self.settings, progress="frontier" in self.stages)
+            mortal = not self.stages.isdisjoint(("fetcher", "parser"))
+            self._broadcast = Broadcast(
+                self.bootstrap, self.settings, progress="frontier" in self.stages, deaths=mortal
+            )
             self.stack.push_async_callback(self._broadcast.stop)
             await self._broadcast.start()
             self.background.append(asyncio.create_task(self._broadcast.ended(), name="broadcast"))

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from streams import messages as m
+from streams.deaths import Death
 from streams.definitions import CrawlDefinition, Deployment
 from streams.errors import MessageError, NewerSchemaError
 
@@ -23,7 +24,7 @@ _seeds = msgspec.json.Decoder(list[msgspec.Raw])
 _inbox = msgspec.json.Decoder(m.Inbox)
 _decoders: dict[type, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (m.FetchOrder, m.Record, m.Failure, CrawlDefinition, m.Progress, Deployment)
+    for kind in (m.FetchOrder, m.Record, m.Failure, CrawlDefinition, m.Progress, Deployment, Death)
 }
 
 PUBLIC: dict[str, type] = {
@@ -39,6 +40,7 @@ PUBLIC: dict[str, type] = {
     "outcomes": m.Outcomes,
     "command": m.Command,
     "robots_hop": m.RobotsHop,
+    "death": Death,
 }
 """The names of `fyke schema NAME`."""
 

@@ -69,12 +69,14 @@ PROGRESS = Topic("progress", "shard", "the frontier's counters", "frontier", "fr
                  cleanup="compact", single=True, stamped=True)  # fmt: skip
 ROWS = "rows"
 """The frontier's table; Faust names its changelog after it."""
+DEATHS = Topic("deaths", "none", "what a worker was at when it died", "fetcher, parser", "fetcher, parser", DAY,
+               single=True)  # fmt: skip
 CHANGELOG = Topic("frontier-rows-changelog", "row key", "the frontier's rows", "frontier", "frontier", FOREVER,
                   cleanup="compact", large=True)  # fmt: skip
 DEPLOYMENT = Topic("deployment", "fixed", "what is pinned with the topics", "topics apply", "every worker", FOREVER,
                    cleanup="compact", single=True)  # fmt: skip
 
-ALL = (URLS, INBOX, FETCHES, PAGES, RECORDS, FAILURES, CRAWLS, PROGRESS, CHANGELOG, DEPLOYMENT)
+ALL = (URLS, INBOX, FETCHES, PAGES, RECORDS, FAILURES, CRAWLS, PROGRESS, DEATHS, CHANGELOG, DEPLOYMENT)
 
 BROADCAST_GROUP = "frontier.broadcast"
 """Has no members: commits what was reported of records of `crawls` and `progress` that cannot be read."""

@@ -30,8 +30,11 @@ class Cluster:
             return self._settings.kafka.bootstrap
         return await asyncio.to_thread(self._embedded.ensure)
 
-    async def keep_running(self) -> EnvironmentFault:
-        """Start an embedded broker again whenever it dies; returns the fault when that is hopeless."""
+    async def keep_running(self, away: Callable[[], None], back: Callable[[], None]) -> EnvironmentFault:
+        """Start an embedded broker again whenever it dies; returns the fault when that is hopeless.
+
+        `away` and `back` are called when it has died and when it takes connections again.
+        """
         if self._embedded is None:
             await asyncio.Event().wait()  # others look after theirs
             raise AssertionError
@@ -41,12 +44,14 @@ class Cluster:
             deaths = [at for at in deaths if time.monotonic() - at < _DEATHS_WITHIN] + [time.monotonic()]
             if len(deaths) >= _DEATHS:
                 return fault
+            away()
             self._say(f"{fault.problem}\nStarting it again")
             try:
                 await asyncio.to_thread(self._embedded.restart)
             except EnvironmentFault as error:
                 return error
             self._say("The broker is back")
+            back()
 
     async def release(self) -> None:
         """Stop the embedded broker unless somebody else uses it."""

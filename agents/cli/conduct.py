@@ -68,6 +68,12 @@ class Workers(Protocol):
     def connect(self, bootstrap: str) -> None:
         """Tell all where the broker is."""
 
+    def broker_away(self) -> None:
+        """The broker has died; it is being started again."""
+
+    def broker_back(self) -> None:
+        """The broker takes connections again."""
+
     async def stop(self, grace: float) -> list[str]:
         """Let all finish what is in flight, for `grace` seconds at most; the names of those that were killed."""
 
@@ -132,7 +138,7 @@ class Conductor:
             for _ in range(self._plan.workers):
                 await self._start_worker(workers, places.slot(stage), {})
         self._bootstrap = bootstrap = await self._unless(workers, starting)
-        keeper = asyncio.ensure_future(cluster.keep_running())
+        keeper = asyncio.ensure_future(cluster.keep_running(workers.broker_away, workers.broker_back))
         keeper.add_done_callback(lambda done: _pass_on(done, workers.failed))
         try:
             async with AsyncExitStack() as stack:

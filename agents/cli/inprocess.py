@@ -39,6 +39,12 @@ class InProcess:
         self._task = asyncio.create_task(running, name="workers")
         self._task.add_done_callback(self._ended)
 
+    def broker_away(self) -> None:
+        """The stages wait for it by themselves."""
+
+    def broker_back(self) -> None:
+        """The stages notice that by themselves."""
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not self._stop.is_set() and not task.cancelled() and not self.failed.done():
             error = task.exception()

@@ -25,6 +25,7 @@ Say = Callable[[str], None]
 
 QUICK = 30.0  # seconds: a worker that lives shorter crashed at its start
 GIVE_UP = 5  # quick crashes in a row
+HINDSIGHT = 2.0  # seconds until the death of a broker is surely known
 _BACKOFF = 0.5
 _LONGEST_BACKOFF = 10.0
 _TAIL = 15
@@ -43,6 +44,7 @@ class Child:
     settings: Settings
     process: asyncio.subprocess.Process | None = None
     log_start: int = 0
+    told: bool = False
     restarts: int = 0
     quick: int = 0
     watcher: asyncio.Task[None] | None = field(default=None, repr=False)
@@ -56,7 +58,8 @@ class Supervisor:
         self._say = say
         self._command = command
         self._children: list[Child] = []
-        self._bootstrap: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._bootstrap = ""
+        self._away = False
         self._stopping = False
         self.failed: asyncio.Future[EnvironmentFault] = asyncio.get_running_loop().create_future()
 
@@ -74,16 +77,31 @@ class Supervisor:
 
     def connect(self, bootstrap: str) -> None:
         """Tell all workers, also those that are started later, where the broker is."""
-        self._bootstrap.set_result(bootstrap)
+        self._bootstrap = bootstrap
+        self._tell_all()
+
+    def broker_away(self) -> None:
+        """The broker has died: who starts now waits until it is back, and who ends meanwhile is not to blame."""
+        self._away = True
+
+    def broker_back(self) -> None:
+        """It takes connections again, at the same address."""
+        self._away = False
+        self._tell_all()
+
+    def _tell_all(self) -> None:
         for child in self._children:
             self._tell(child)
 
     def _tell(self, child: Child) -> None:
-        if self._bootstrap.done() and child.process is not None and child.process.stdin is not None:
-            with contextlib.suppress(ConnectionError, RuntimeError):  # it died: its watcher sees that
-                child.process.stdin.write(self._bootstrap.result().encode() + b"\n")
+        if not self._bootstrap or self._away or child.told or child.process is None or child.process.stdin is None:
+            return
+        child.told = True
+        with contextlib.suppress(ConnectionError, RuntimeError):  # it died: its watcher sees that
+            child.process.stdin.write(self._bootstrap.encode() + b"\n")
 
     async def _spawn(self, child: Child) -> None:
+        child.told = False
         with child.slot.log.open("ab") as log:
             child.log_start = log.tell()
             child.process = await asyncio.create_subprocess_exec(
@@ -104,8 +122,8 @@ class Supervisor:
             code = await child.process.wait()
             if self._stopping:
                 return
-            child.quick = child.quick + 1 if time.monotonic() - began < QUICK else 1
-            if code == Exit.ENVIRONMENT or child.quick >= GIVE_UP:
+            child.quick = child.quick + 1 if time.monotonic() - began < QUICK and not self._away else 1
+            if (code == Exit.ENVIRONMENT or child.quick >= GIVE_UP) and not await self._excused():
                 self._fail(child, code)
                 return
             pause = min(_BACKOFF * 2 ** (child.quick - 1), _LONGEST_BACKOFF)
@@ -113,6 +131,12 @@ class Supervisor:
             await asyncio.sleep(pause)
             child.restarts += 1
             await self._spawn(child)
+
+    async def _excused(self) -> bool:
+        """Whether the broker is away. Those who need it may notice its death a moment before whoever looks after it."""
+        if not self._away:
+            await asyncio.sleep(HINDSIGHT)
+        return self._away or self._stopping
 
     def _fail(self, child: Child, code: int) -> None:
         if not self.failed.done():

@@ -66,11 +66,11 @@ class Mark:
         """Whether a predecessor that died may have died of this page."""
         return offset < self.suspects.get(partition, 0)
 
-    def count_try(self, partition: int, offset: int) -> int:
-        """Write down one more try of a page, before it begins: which one it is."""
+    def count_try(self, partition: int, offset: int, others: int = 0) -> int:
+        """Write down one more try of a page, before it begins: which one it is. `others`: tries of other workers."""
         tries = self._tries()
         page = f"{partition}:{offset}"
-        tries[page] = tries.pop(page, 0) + 1
+        tries[page] = max(tries.pop(page, 0), others) + 1
         self._write_tries(dict(list(tries.items())[-_TRIES_KEPT:]))
         return tries[page]
 

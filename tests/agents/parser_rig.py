@@ -12,11 +12,12 @@ from typing import Any
 from agents.delivery import Batch
 from agents.parser import ParserStage
 from streams import codecs
+from streams.deaths import Death, Deaths
 from streams.definitions import CrawlDefinition
 from streams.messages import PageHeaders, ParseOutcome, Record
 from streams.metrics import Metrics
 from streams.settings import Parse, Settings, Worker
-from streams.topics import INBOX, PAGES, RECORDS, Topic
+from streams.topics import DEATHS, INBOX, PAGES, RECORDS, Topic
 
 SHARDS = 4
 
@@ -60,6 +61,8 @@ class RecordingDelivery:
     async def send(
         self, topic: Topic, value: bytes, *, key: bytes | None = None, partition: int, headers: Any = ()
     ) -> Awaitable[None]:
+        if topic is DEATHS:
+            return asyncio.create_task(self._durable("death", codecs.decode(Death, value)))
         assert topic is INBOX
         assert key is None
         assert not headers
@@ -112,6 +115,7 @@ class Published:
 
     crawls: dict[str, CrawlDefinition]
     later: dict[str, CrawlDefinition] = field(default_factory=dict)
+    deaths: Deaths = field(default_factory=Deaths)
     log: list[tuple[str, Any]] = field(default_factory=list)
 
     async def catch_up(self) -> None:

@@ -12,6 +12,7 @@ from agents.delivery import Batch
 from agents.io.isolation import Mark
 from agents.parser import LINKS_IN_RECORD, ParserStage
 from streams import codecs
+from streams.deaths import Death
 from streams.definitions import CrawlDefinition, Scope
 from streams.messages import SCHEMA, PageHeaders, ParseOutcome, Record  # fmt: skip
 from streams.page.parse import Limits
@@ -44,6 +45,7 @@ async def make(tmp_path: Path) -> AsyncIterator[MakeRig]:
         rig.delivery.gate.set()
         await rig.stage.start(rig.delivery)  # type: ignore[arg-type]  # records instead of sending
         await rig.stage.assigned(frozenset({(PAGES.name, 1)}))
+        assert rig.delivery.log.pop() == ("caught up", None)  # with what former owners died of
         rigs.append(rig)
         return rig
 
@@ -291,6 +293,12 @@ class TestUncleanStart:
             (None, ""), ("parser", "it killed the parser"),
         ]  # fmt: skip
 
+    async def test_what_it_died_of_is_told(self, state: Path, make: MakeRig) -> None:
+        rig = await make(function=f"{poison.__name__}:parse", isolate_tries=2)
+        assert rig.delivery.of("death") == [Death(stage="parser", at=99, partition=1, end=5)]
+        await rig.run(b"<p>good", poison.KILL)
+        assert [(death.end, death.tries) for death in rig.delivery.of("death")] == [(5, 0), (2, 1), (2, 2)]
+
     async def test_a_page_that_computes_without_end_is_tried_once(self, state: Path, make: MakeRig) -> None:
         rig = await make(function=f"{poison.__name__}:parse", isolate_tries=3, page_cpu=0.5)
         await rig.run(b"<p>good", poison.SPIN, b"<p>last")
@@ -315,6 +323,23 @@ class TestUncleanStart:
         await rig.stage.stop()
         assert Mark(state / "run", "parser", SHARDS).suspects == {}
         await rig.stage.start(rig.delivery)  # type: ignore[arg-type]  # for the fixture, which stops it
+
+
+class TestTakenOver:
+    """Another worker had begun the pages of partition 1 up to offset 4, and died."""
+
+    async def test_its_pages_are_suspects_here_too(self, make: MakeRig) -> None:
+        rig = await make(function=f"{poison.__name__}:parse", isolate_tries=2)
+        rig.published.deaths.add(Death(stage="parser", at=99, partition=1, end=5))
+        await rig.run(b"<p>good", poison.KILL, b"<p>last")
+        assert [outcome.failure for outcome in rig.delivery.outcomes] == [None, "parser", None]
+        assert rig.delivery.outcomes[1].reason == "it killed the parser at try 2: it ended with code -9"
+
+    async def test_its_tries_count(self, make: MakeRig) -> None:
+        rig = await make(function=f"{poison.__name__}:parse", isolate_tries=3)
+        rig.published.deaths.add(Death(stage="parser", at=99, partition=1, end=2, tries=2))
+        await rig.run(b"<p>good", poison.KILL)
+        assert rig.delivery.outcomes[1].reason == "it killed the parser at try 3: it ended with code -9"
 
 
 async def test_what_is_begun_is_marked(make: MakeRig, tmp_path: Path) -> None:

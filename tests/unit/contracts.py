@@ -13,6 +13,7 @@ import msgspec
 
 from streams import codecs
 from streams import messages as m
+from streams.deaths import Death
 from streams.definitions import CrawlDefinition, Keys, LimitRule, Recrawl, Scope, ScopeRule, Traps
 from streams.history import HostHistory, PastFailure
 
@@ -117,6 +118,7 @@ FULL: dict[str, Any] = {
         rules=4,
     ),
     "robots_hop": m.RobotsHop(**WHERE, origin="http://example.org", hop=1, attempt=2),
+    "death": Death(stage="fetcher", at=3, url=WHERE["url"], partition=1, end=5, tries=2),
 }  # fmt: skip
 """Every field differs from its default, so that a new field has to be added here."""
 
@@ -137,6 +139,7 @@ MINIMAL: dict[str, Any] = {
     "outcomes": m.Outcomes(items=()),
     "command": m.Command(**WHERE, action="redrive", fingerprint=KEY, visit=2),
     "robots_hop": m.RobotsHop(**WHERE, origin="http://example.org", hop=1, attempt=0),
+    "death": Death(stage="parser", at=3),
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from agents.fetcher import FetcherStage
 from agents.io.http import HttpClient
+from streams.deaths import Deaths
 from streams.definitions import CrawlDefinition
 from streams.messages import FetchOrder
 from streams.policy.urls import fingerprint, hostname
@@ -26,6 +27,10 @@ QUICK = {"connect_timeout": 2.0, "first_byte_timeout": 5.0, "stall_timeout": 2.0
 class Crawls:
     crawls: dict[str, CrawlDefinition] = field(default_factory=dict)
     listeners: list[Callable[[], None]] = field(default_factory=list)
+    deaths: Deaths = field(default_factory=Deaths)
+
+    async def catch_up(self) -> None:
+        """All is known here at once."""
 
     def listen(self, listener: Callable[[], None]) -> None:
         self.listeners.append(listener)

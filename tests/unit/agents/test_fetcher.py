@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
+from agents.io.culprit import Culprit
+from streams.codecs import decode
+from streams.deaths import Death
 from streams.messages import FetchOrder
 from streams.page.decoding import Decoder
+from streams.topics import DEATHS
 from tests.unit.agents.stand import A, B, order, page, stand
 
 # --- pages and outcomes
@@ -229,15 +233,25 @@ async def test_an_overloaded_host_is_left_alone_for_a_moment_though_it_does_not_
 
 
 async def test_a_body_that_killed_its_decoder_is_asked_for_no_more(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "fetcher-0.deaths").write_text(f'{{"{A}": 2, "{B}": 1}}')
     async with stand([page("/a"), page("/b")], state=tmp_path) as it:
+        for url in (A, A, B):
+            it.crawls.deaths.add(Death(stage="fetcher", at=it.delivery.clock.now(), url=url))
         outcomes = {outcome.url: outcome for outcome in await it.fetch(order(A), order(B))}
         assert (outcomes[A].result, outcomes[A].failure) == ("failed", "decode")
         assert outcomes[A].reason == "its body killed its decoder's process 2 times"
         assert outcomes[A].requests == ()
         assert outcomes[B].result == "fetched"
         assert [request.url for request in it.server.seen] == [B]
+
+
+async def test_the_body_that_a_former_process_died_of_is_told_once(tmp_path: Path) -> None:
+    former = Culprit(tmp_path / "run", "fetcher", lambda _: 0)
+    former.decoding(A).__enter__()
+    former._hold.drop()
+    for told in (1, 0):
+        async with stand([], state=tmp_path) as it:
+            deaths = [decode(Death, sent.value) for sent in it.delivery.sent if sent.topic == DEATHS.name]
+            assert [(death.stage, death.url) for death in deaths] == [("fetcher", A)] * told
 
 
 async def test_a_coded_body_is_named_while_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,26 @@ async def test_a_worker_that_keeps_crashing_is_given_up_with_its_last_words(plac
     await supervisor.stop(1)
 
 
+async def test_who_ends_while_the_broker_is_away_is_not_to_blame_and_waits_for_it(places, settings, monkeypatch):
+    """A worker that needs the broker may notice its death first."""
+    monkeypatch.setattr(module, "_BACKOFF", 0.01)
+    needs = "import sys; print('told' if sys.stdin.readline() else 'left', flush=True); sys.exit(3)"
+    supervisor, slot = running(needs, []), places.slot("parser")
+    await supervisor.start(slot, settings)
+    supervisor.connect("kafka:9")
+    await until(lambda: "told" in slot.log.read_text())
+    supervisor.broker_away()
+    await until(lambda: supervisor.restarts == 1)
+    await asyncio.sleep(0.5)
+    assert supervisor.restarts == 1
+    assert slot.log.read_text().count("told") == 1
+    supervisor.broker_back()
+    await until(lambda: slot.log.read_text().count("told") == 2)
+    fault = await asyncio.wait_for(supervisor.failed, 10)
+    assert "parser-1 cannot run" in fault.problem
+    await supervisor.stop(1)
+
+
 async def test_a_fault_of_the_environment_is_not_tried_again(places, settings):
     supervisor = running("import sys; print('disk full'); sys.exit(3)", [])
     await supervisor.start(places.slot("exporter"), settings)
