@@ -41,9 +41,13 @@ async def tell(delivery: Delivery, told: Told, *deaths: Death) -> None:
 
 async def find_culprit(folder: Path, stage: str, delivery: Delivery, told: Told) -> Culprit:
     """The worker's own `Culprit`; it is told to all of which body the worker's last process died, if of any."""
-    culprit = Culprit(folder, stage, lambda url: told.deaths.of_body(url, delivery.clock.now()))
+
+    async def died(url: str) -> None:
+        await tell(delivery, told, Death(stage=stage, url=url, at=delivery.clock.now()))
+
+    culprit = Culprit(folder, stage, lambda url: told.deaths.of_body(url, delivery.clock.now()), died)
     if culprit.found:
         log.error("the last process of this worker died while it decoded %s", culprit.found)
-        await tell(delivery, told, Death(stage=stage, url=culprit.found, at=delivery.clock.now()))
+        await died(culprit.found)
         culprit.told()
     return culprit

@@ -13,7 +13,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Self
 
@@ -28,10 +28,12 @@ class Culprit:
     """Names the body being decoded.
 
     `found`: what a predecessor died of; empty if it did not die so. It stands there until it is `told`. `deaths`: how
-    many processes died of the body of a URL.
+    many processes died of the body of a URL. `died`: tells that one more did.
     """
 
-    def __init__(self, folder: Path, stage: str, deaths: Callable[[str], int]) -> None:
+    def __init__(
+        self, folder: Path, stage: str, deaths: Callable[[str], int], died: Callable[[str], Awaitable[None]]
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._hold, path = own_mark(folder, stage, ".decoding")
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -41,6 +43,7 @@ class Culprit:
         finally:
             os.close(descriptor)
         self.deaths = deaths
+        self.died = died
         self.found = self._named()
 
     def told(self) -> None:

@@ -27,6 +27,7 @@ from yarl import URL
 from agents.io.addresses import Dial, GuardedConnector, Lookup, NameResolver, open_socket, parse_route
 from agents.io.bodies import WITHOUT_BODY, Body, Budget, Holder
 from agents.io.faults import Unanswered, classify
+from agents.io.rehearsal import given_up, rehearse
 from streams.page.decoding import ACCEPT_ENCODING
 from streams.policy.answers import not_accepted
 
@@ -302,11 +303,8 @@ class HttpClient:
         """
         if self._session is None:
             raise RuntimeError("start() comes first")
-        if self._culprit is not None and (deaths := self._culprit.deaths(request.url)) >= self._settings.decode_tries:
-            at = now()
-            return Answer(
-                failure="decode", reason=f"its body killed its decoder's process {deaths} times", start=at, end=at
-            )
+        if self._culprit is not None and (reason := given_up(self._culprit, request.url, self._settings)):
+            return Answer(failure="decode", reason=reason, start=now(), end=now())
         _current.set(exchange)
         exchange.start = now()
         try:
@@ -349,16 +347,33 @@ class HttpClient:
             answer.refused = not_accepted(request.accept, response.headers.getall("Content-Type", ()))
             wanted = not answer.refused
         coding = ", ".join(response.headers.getall("Content-Encoding", ())) if wanted else ""
-        decoding = self._culprit.decoding(request.url) if coding and self._culprit is not None else None
+        culprit = self._culprit if coding else None
+        decoding = culprit.decoding(request.url) if culprit is not None else None
         body = Body(coding, request.max_body if wanted else DRAIN, self._settings, decoding)
-        fault = await self._receive(exchange, response, body)
+        if culprit is not None and culprit.deaths(request.url):
+            fault, answer.reason = await self._suspect(culprit, request.url, exchange, response, body)
+        else:
+            fault = await self._receive(exchange, response, body)
         answer.received = body.received
-        if not wanted:
-            return answer
-        answer.body, (answer.truncated, answer.reason) = body.end(fault)
+        if answer.reason:
+            answer.failure = "decode"
+        elif wanted:
+            answer.body, (answer.truncated, answer.reason) = body.end(fault)
         if answer.truncated and not answer.body:
             answer.failure, answer.truncated = WITHOUT_BODY[answer.truncated], None
         return answer
+
+    async def _suspect(
+        self, culprit: Culprit, url: str, exchange: Exchange, response: ClientResponse, body: Body
+    ) -> tuple[Exception | None, str]:
+        """Feed what killed a process to `body` once another one survives it; the fault in receiving it, or why not."""
+        packed = Body("", max(self._settings.max_body, self._settings.max_wire), self._settings)
+        fault = await self._receive(exchange, response, packed)
+        received, _ = packed.end(None)
+        coding = ", ".join(response.headers.getall("Content-Encoding"))
+        if not (reason := await rehearse(culprit, url, coding, received, self._settings)):
+            await self.budget.take(exchange, body.feed(received))
+        return fault, reason
 
     async def _receive(self, exchange: Exchange, response: ClientResponse, body: Body) -> Exception | None:
         """Read until the end, a limit or a fault; the fault."""

@@ -14,12 +14,14 @@ from typing import Any
 from zlib import crc32
 
 from agents import parser
+from agents.io import rehearsal
 from streams.messages import PageHeaders
 from streams.page.decoding import Decoder
 from streams.page.parse import Limits, ParsedPage
 
 _TITLE = re.compile(rb"<title>(\S+) (\d+)</title>")
 _decode = Decoder.feed
+REHEARSE = "rehearse"
 
 
 def kills_parser(host: str, number: int) -> bool:
@@ -51,6 +53,10 @@ def main() -> None:
     from agents.cli.main import main as fyke
 
     Decoder.feed = _feed  # type: ignore[method-assign,assignment]  # that is the bug
+    if sys.argv[1] == REHEARSE:
+        rehearsal.main()
+        return
+    rehearsal.COMMAND = (sys.executable, "-m", "tests.faults.doomed", REHEARSE)
     defaults: Any = parser.ParserStage.__init__.__kwdefaults__
     defaults["function"] = "tests.faults.doomed:parse"
     sys.argv[0] = "fyke"

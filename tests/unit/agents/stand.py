@@ -12,7 +12,7 @@ from typing import Any
 
 from agents.fetcher import FetcherStage
 from agents.io.http import HttpClient
-from streams.deaths import Deaths
+from streams.deaths import Death, Deaths
 from streams.definitions import CrawlDefinition
 from streams.messages import FetchOrder
 from streams.policy.urls import fingerprint, hostname
@@ -31,6 +31,10 @@ class Crawls:
 
     async def catch_up(self) -> None:
         """All is known here at once."""
+
+    def died(self, url: str, delivery: Recorder) -> None:
+        """A worker died while it decoded the body of `url`."""
+        self.deaths.add(Death(stage="fetcher", at=delivery.clock.now(), url=url))
 
     def listen(self, listener: Callable[[], None]) -> None:
         self.listeners.append(listener)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agents.io import rehearsal
 from agents.io.culprit import Culprit
 from streams.codecs import decode
 from streams.deaths import Death
@@ -235,7 +237,7 @@ async def test_an_overloaded_host_is_left_alone_for_a_moment_though_it_does_not_
 async def test_a_body_that_killed_its_decoder_is_asked_for_no_more(tmp_path: Path) -> None:
     async with stand([page("/a"), page("/b")], state=tmp_path) as it:
         for url in (A, A, B):
-            it.crawls.deaths.add(Death(stage="fetcher", at=it.delivery.clock.now(), url=url))
+            it.crawls.died(url, it.delivery)
         outcomes = {outcome.url: outcome for outcome in await it.fetch(order(A), order(B))}
         assert (outcomes[A].result, outcomes[A].failure) == ("failed", "decode")
         assert outcomes[A].reason == "its body killed its decoder's process 2 times"
@@ -244,8 +246,30 @@ async def test_a_body_that_killed_its_decoder_is_asked_for_no_more(tmp_path: Pat
         assert [request.url for request in it.server.seen] == [B]
 
 
+@pytest.mark.parametrize("kills", [False, True])
+async def test_a_body_that_killed_once_is_rehearsed(kills: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is decoded here only after a process of its own has survived that."""
+    if kills:
+        monkeypatch.setattr(rehearsal, "COMMAND", (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"))
+    coded = page("/a", headers=[["Content-Encoding", "gzip"]], body={"gzip": "text"})
+    async with stand([coded]) as it:
+        it.crawls.died(A, it.delivery)
+        (outcome,) = await it.fetch(order(A))
+        told = [decode(Death, sent.value).url for sent in it.delivery.sent if sent.topic == DEATHS.name]
+        if kills:
+            assert (outcome.result, outcome.failure, told) == ("failed", "decode", [A])
+            assert outcome.reason == "its body killed its decoder's process 2 times"
+        else:
+            assert (outcome.result, told) == ("fetched", [])
+            assert [body for _, body in it.delivery.pages()] == [b"text"]
+
+
+async def unheard(url: str) -> None:
+    raise AssertionError(f"{url} killed nobody")
+
+
 async def test_the_body_that_a_former_process_died_of_is_told_once(tmp_path: Path) -> None:
-    former = Culprit(tmp_path / "run", "fetcher", lambda _: 0)
+    former = Culprit(tmp_path / "run", "fetcher", lambda _: 0, unheard)
     former.decoding(A).__enter__()
     former._hold.drop()
     for told in (1, 0):

@@ -13,7 +13,7 @@ DIE = """
 import os, signal, sys
 from pathlib import Path
 from agents.io.culprit import Culprit
-culprit = Culprit(Path(sys.argv[1]), "fetcher", lambda _: 0)
+culprit = Culprit(Path(sys.argv[1]), "fetcher", lambda _: 0, None)
 with culprit.decoding("http://a.test/harmless"):
     pass
 with culprit.decoding("http://a.test/longer/than/the/other"):
@@ -30,8 +30,12 @@ def die(folder: Path, url: str = "") -> None:
     assert subprocess.run([sys.executable, "-c", DIE, str(folder), url], check=False).returncode < 0
 
 
+async def unheard(url: str) -> None:
+    raise AssertionError(f"{url} killed nobody")
+
+
 def culprit_of(folder: Path) -> Culprit:
-    return Culprit(folder, "fetcher", lambda _: 0)
+    return Culprit(folder, "fetcher", lambda _: 0, unheard)
 
 
 def test_what_was_decoded_at_the_death_is_found_until_it_is_told(tmp_path: Path) -> None:
