@@ -303,7 +303,7 @@ class HttpClient:
         """
         if self._session is None:
             raise RuntimeError("start() comes first")
-        if self._culprit is not None and (reason := given_up(self._culprit, request.url, self._settings)):
+        if self._culprit is not None and (reason := given_up(self._culprit.deaths(request.url), self._settings)):
             return Answer(failure="decode", reason=reason, start=now(), end=now())
         _current.set(exchange)
         exchange.start = now()

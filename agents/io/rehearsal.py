@@ -46,20 +46,22 @@ async def killed_by(coding: str, body: bytes, settings: Fetch) -> str:
     return f"it ended with code {process.returncode}" if process.returncode else ""
 
 
-def given_up(culprit: Culprit, url: str, settings: Fetch) -> str:
-    """Why the body of a URL is decoded no more; empty if it may be."""
-    deaths = culprit.deaths(url)
+def given_up(deaths: int, settings: Fetch) -> str:
+    """Why a body of which so many processes died is decoded no more; empty if it may be."""
     return f"its body killed its decoder's process {deaths} times" if deaths >= settings.decode_tries else ""
 
 
 async def rehearse(culprit: Culprit, url: str, coding: str, body: bytes, settings: Fetch) -> str:
     """Rehearse until a process survives; why the body is given up, empty if it is not. Each death is told."""
-    while died := await killed_by(coding, body, settings):
+    deaths = culprit.deaths(url)
+    while not (reason := given_up(deaths, settings)):
+        died = await killed_by(coding, body, settings)
+        if not died:
+            return ""
+        deaths += 1
         log.error("the body of %s killed the process in which it was decoded: %s", url, died)
         await culprit.died(url)
-        if reason := given_up(culprit, url, settings):
-            return reason
-    return ""
+    return reason
 
 
 def main() -> None:
