@@ -48,6 +48,7 @@ class RecordingDelivery:
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     failing: Exception | None = None
     fatals: list[BaseException] = field(default_factory=list)
+    clock: Any = field(default_factory=lambda: SimpleNamespace(now=lambda: 99))
 
     def partitions(self, _topic: Topic) -> int:
         return SHARDS
