@@ -208,9 +208,8 @@ class Outcomes(Message, frozen=True, kw_only=True, omit_defaults=True, tag_field
 class Command(Message, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="command"):
     """An order to a shard.
 
-    `redrive` opens the visit it names for a URL that ended. `forget` removes the rows of one URL, or of all URLs of a
-    host or below a prefix (exactly one of the three is set); the crawl's definition must already deny them, from the
-    version `rules` on.
+    `redrive` opens the visit it names for a URL that ended. `forget` removes the rows of one URL, a host or a prefix
+    (exactly one of the three is set), which the crawl's definition must deny already, from version `rules` on.
     """
 
     action: Literal["redrive", "forget"]

@@ -8,10 +8,9 @@ import msgspec
 import pytest
 
 from streams import messages as m
-from streams.definitions import CrawlDefinition, Scope
-from streams.frontier.rows import SWEEP_KEY, URL_KEY, HostRow, Novelty, State, encode_row, host_key, url_key
+from streams.definitions import Scope
+from streams.frontier.rows import SWEEP_KEY, HostRow, Novelty, State, encode_row, host_key, url_key
 from streams.frontier.sweeping import HOSTS_EVERY, STEP
-from streams.policy.forgetting import deny_host
 from streams.policy.retry import Breaker
 from tests.unit.frontier.rig import (
     HOUR,
@@ -29,34 +28,11 @@ from tests.unit.frontier.rig import (
     rules,
     seeds,
 )
+from tests.unit.frontier.sinks import Sinks, forget
 
 A, B = "http://a.example", "http://b.example"
 DENIED = Scope(mode="host", values=("other.example",))
 """What is forgotten is kept out by the crawl's definition."""
-
-
-def forget(name: str = "c", **what: str) -> m.Command:
-    fingerprint = key(what["url"], name) if "url" in what else bytes(16)
-    return m.Command(action="forget", crawl=name, fingerprint=fingerprint, **what)  # type: ignore[arg-type] # names
-
-
-class Sinks(Rig):
-    """Keeps what the sinks are told."""
-
-    def __init__(self, *crawls: CrawlDefinition, **config: Any) -> None:
-        self.forgotten: list[m.Forgotten] = []
-        super().__init__(*crawls, **config)
-
-    def check(self, turn: Any) -> None:
-        self.forgotten += turn.forgotten
-        super().check(turn)
-
-    @property
-    def told(self) -> list[str]:
-        return sorted(word.url for word in self.forgotten)
-
-    def known(self) -> int:
-        return sum(1 for row in self.store.rows if row[:1] == URL_KEY)
 
 
 # ---- expiry
@@ -376,46 +352,3 @@ def test_a_forgotten_host_is_forgotten_unless_it_asked_to_be_let_alone(hold: flo
     given(rig, forget(host="a.example"))
     assert (host_key("a.example") not in rig.store.rows) == goes
     assert rig.told == [f"{A}/1"]
-
-
-@pytest.mark.parametrize("kind", ["fetched", "failed", "parsed"])
-def test_an_answer_that_a_former_owner_had_ordered_brings_nothing_back(kind: str) -> None:
-    """Nobody knows of its order when its URL is forgotten; a link that was on its way names it before the answer."""
-    rig = Sinks(crawl())
-    (order,) = given(rig, seeds(f"{A}/1"))
-    rig.load()
-    rig.change(scope_rules=(deny_host("a.example"),))
-    given(rig, forget(host="a.example"))
-    assert (rig.known(), rig.told) == (0, [])
-    answers = {
-        "fetched": answer(order), "failed": answer(order, "failed", failure="http_status", status=404),
-        "parsed": parsed(order),
-    }  # fmt: skip
-    given(rig, links(f"{A}/1"), answers[kind])
-    row = rig.row(f"{A}/1")
-    assert (row.state, row.outcome) == (State.EXCLUDED, f"scope:{deny_host('a.example').id}")
-    given(rig, answers[kind])
-    assert (rig.row(f"{A}/1"), rig.failures) == (row, [])
-
-
-@pytest.mark.parametrize("row", ["gone", "kept out"])
-def test_a_page_that_comes_when_its_url_was_forgotten_is_told_behind_its_record(row: str) -> None:
-    """A former owner had ordered it, or it is read again after a crash; its parser did not know the rule yet."""
-    rig = Sinks(crawl())
-    (order,) = given(rig, seeds(f"{A}/1"))
-    rig.load()
-    rig.change(scope_rules=(deny_host("a.example"),))
-    given(rig, forget(host="a.example"))
-    if row == "kept out":
-        given(rig, links(f"{A}/1"))
-    given(rig, answer(order), parsed(order))
-    given(rig, parsed(order))  # read again: told again, in the same words
-    assert [(word.url, word.crawl, word.id) for word in rig.forgotten] == [(f"{A}/1", "c", "page:0:7")] * 2
-
-
-def test_a_page_that_nobody_forgot_is_none_of_the_sinks_business() -> None:
-    rig = Sinks(crawl(scope_rules=(deny_host("b.example"),)))
-    (order,) = given(rig, seeds(f"{A}/1"))
-    given(rig, answer(order), parsed(order))
-    given(rig, parsed(order))
-    assert rig.told == []
