@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from aiokafka.errors import KafkaError
 from rocksdict import AccessType, Options, Rdict
 
 from streams.frontier.index import FrontierIndexer
@@ -41,10 +42,20 @@ def read(path: Path) -> tuple[int, dict[bytes, bytes]]:
 
 
 def changelog(service: Service) -> dict[int, list[LogRecord]]:
-    """All of it, by partition."""
+    """All of it, by partition; waits for brokers that choose a new leader just now."""
     logs: dict[int, list[Any]] = {}
-    for record in asyncio.run(facts.read(service.bootstrap, service.prefix + CHANGELOG.name)):
-        logs.setdefault(record.partition, []).append(record)
+
+    def whole() -> bool:
+        logs.clear()
+        try:
+            records = asyncio.run(facts.read(service.bootstrap, service.prefix + CHANGELOG.name))
+        except KafkaError:
+            return False
+        for record in records:
+            logs.setdefault(record.partition, []).append(record)
+        return True
+
+    service.workers.until(whole, "the changelog can be read")
     return logs
 
 
