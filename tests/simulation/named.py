@@ -143,7 +143,8 @@ NAMES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "forgotten-after-a-take-over": (
         (ASKED, "test_forgotten_after_a_take_over"),
-        (SWEEPING, "test_an_answer_that_a_former_owner_had_ordered_brings_nothing_back"),
+        ("tests/unit/frontier/test_late_answers.py",
+         "test_an_answer_that_a_former_owner_had_ordered_brings_nothing_back"),
     ),
     "window-shuts": (
         (ASKED, "test_window_shuts_with_orders_out"),

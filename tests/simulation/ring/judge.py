@@ -82,6 +82,7 @@ class Judge:
         """Seeds of which `failures` says that their crawl's rows have expired."""
         self.pages: defaultdict[str, set[bytes]] = defaultdict(set)
         """Pages that a crawl ever had."""
+        self._bodies: set[tuple[bytes, int]] = set()  # URLs and visits that brought one, by the inbox
         self.bytes: Counter[str] = Counter()
         """Bytes of all bodies of a crawl."""
         self.latest = 0
@@ -201,7 +202,10 @@ class Judge:
                     late = item.origin.offset >= (self.definitions[item.crawl].seal or {}).get(0, 0)
                     self._seeds[item.fingerprint] = self._seeds.get(item.fingerprint, False) or late
                     self.accepted.setdefault(item.fingerprint, (item.crawl, item.url))
-        for key, crawl, url, cause in named_in(decode_inbox(message) if isinstance(message, bytes) else message):
+        message = decode_inbox(message) if isinstance(message, bytes) else message
+        if isinstance(message, m.Outcomes):
+            self._bodies.update((item.fingerprint, item.visit) for item in message.items if item.page is not None)
+        for key, crawl, url, cause in named_in(message):
             if crawl not in self.ended:
                 self.accepted.setdefault(key, (crawl, url))
             self._arrived.setdefault(key, Arrival(shard, offset, cause))
@@ -263,6 +267,16 @@ class Judge:
                 self.pages[new.crawl].add(key)
             if old is None or old.state is not State.FETCHED or old.page != new.page:
                 self.bytes[new.crawl] += new.size
+        elif (
+            old is not None
+            and old.state is State.WAITING
+            and (key, old.visit) in self._bodies
+            and new.visit > old.visit
+        ):
+            # All in one turn: a page was had, and its next visit opened, because a seed wanted that.
+            self.bytes[new.crawl] += new.size
+            if new.kept:
+                self.pages[new.crawl].add(key)
         early = self.latest < oracle.deadline(self.definitions[new.crawl])
         if new.state is State.EXCLUDED and new.outcome == "deadline" and early:
             raise self.broken("budgets are used up", f"{new.url}: the deadline has not come")
