@@ -152,9 +152,9 @@ class Judge:
     def came_late(self, key: bytes, crawl: str) -> bool:
         """Whether a URL was opened behind the last look at its crawl's counters before the end, by a late seed.
 
-        By the seed itself, or by what it led to; or by a stray page: one that a former owner had ordered, of a URL
-        that was excluded, failed or deleted while nobody waited for that order any more. What was found on a page that
-        had been counted is not excused, nor is a seed that came before the seal.
+        By the seed itself, or by what it led to; or by a stray page: one that a former owner had ordered, or whose
+        order was overdue, of a URL that was excluded, failed or deleted while nobody waited for it any more. What was
+        found on a page that had been counted is not excused, nor is a seed that came before the seal.
         """
         positions, seen = self.sure.get(crawl), set[bytes]()
         while positions is not None and key not in seen:
@@ -254,8 +254,8 @@ class Judge:
             raise self.broken("nothing is lost", f"the row of {row.url} of {row.crawl} was deleted")
 
     def _may_stray(self, shard: int, key: bytes) -> bool:
-        """Whether an order of a former owner may be out for a URL that nobody waits for any more; noted if so."""
-        if self.orders.epochs.get(key, self.epochs[shard]) == self.epochs[shard]:
+        """Whether an order may be out for a URL, of a former owner or overdue, that nobody waits for; noted if so."""
+        if not self.orders.astray(key, self.epochs[shard], self.latest):
             return False
         self._strays.add(key)
         return True

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from streams.frontier.turn import Turn
     from tests.simulation.ring.judge import Judge
 
+ANSWER_TIMEOUT = 600.0
+"""Seconds; `frontier.answer_timeout`."""
 DELAY_CAP = 60.0
 LEARNED = 0.75
 """What is in a host's row may be a quarter more than what was learned last."""
@@ -43,10 +45,10 @@ class OrderBook:
         self._judge = judge
         self._told: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
         self._sent: dict[Key, Sequence[m.FetchOrder]] = {}
+        self._ordered: dict[Key, int] = {}  # when those were decided (ms)
         self._known: dict[Key, Crawls] = {}
         self._elsewhere: dict[Key, Counts] = {}
-        self.epochs: dict[bytes, int] = {}
-        """Of the owner that ordered a URL last."""
+        self._last: dict[bytes, tuple[int, int]] = {}  # when a URL was ordered last (ms), and its owner's epoch then
         self._handled: dict[bytes, int] = {}  # the depth with which a page's links were handled last
         self._back = 0  # ms by which the broker's clock went back in all
         self._decided: dict[Key, int] = {}
@@ -93,6 +95,7 @@ class OrderBook:
                 "only owners send orders", f"shard {shard.config.shard}, {len(turn.orders)} orders"
             )
         self._sent[shard.config.shard, shard.epoch] = turn.orders
+        self._ordered[shard.config.shard, shard.epoch] = turn.now
         pages = [order for order in turn.orders if order.kind == "page"]
         out = Counter(out.crawl for out in shard._release.released._out.values() if not out.origin)
         if shard._release.released.room() < 0:
@@ -110,12 +113,18 @@ class OrderBook:
         if not any(order is each for each in sent):
             raise self._judge.broken("only owners send orders", f"{order.url} passed no check")
         if order.kind == "page":
-            self.epochs[order.fingerprint] = shard.epoch
+            at = self._ordered[order.shard, shard.epoch]
+            self._last[order.fingerprint] = (at, shard.epoch)
         if order.kind != "page" or shard.epoch != self._judge.epochs[order.shard]:
             return
         row = self._judge.urls.get(order.fingerprint)
         if row is None or row.state is not State.WAITING or (row.visit, row.attempt) != (order.visit, order.attempt):
             raise self._judge.broken("released rows wait", f"{order.url}, visit {order.visit}.{order.attempt}: {row}")
+
+    def astray(self, key: bytes, epoch: int, now: int) -> bool:
+        """Whether an order may be out that the owner does not wait for: a former one's, or one that is overdue."""
+        at, ordered = self._last.get(key, (now, epoch))
+        return ordered != epoch or now - at >= ANSWER_TIMEOUT * 1000
 
     # ---- one order
 

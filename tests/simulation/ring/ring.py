@@ -25,6 +25,7 @@ from tests.simulation.ring.fetcher import FetcherWorker
 from tests.simulation.ring.frontier import FrontierWorker
 from tests.simulation.ring.judge import Broken, Judge
 from tests.simulation.ring.operator import Operator
+from tests.simulation.ring.orders import ANSWER_TIMEOUT
 from tests.simulation.ring.parser import ExporterWorker, Folder, ParserWorker
 from tests.simulation.ring.plan import Plan
 from tests.simulation.ring.stage import Build, Stage
@@ -80,7 +81,7 @@ def _where(error: BaseException) -> str:
 class Ring:
     """Brokers, sites and processes of one schedule."""
 
-    answer_timeout = 600.0
+    answer_timeout = ANSWER_TIMEOUT
 
     def __init__(self, plan: Plan, build: Build) -> None:
         self.plan = plan
