@@ -81,9 +81,9 @@ class BatchThread(driver.AIOKafkaConsumerThread):
     async def on_start(self) -> None:
         """Connect, and note from then on when the coordinator accepts us, and when it knows another one of our name."""
         await super().on_start()
-        coordinator = self.kafka._coordinator  # noqa: SLF001 - pinned, see above
+        coordinator = self.kafka._coordinator  # noqa: SLF001 - the client is pinned; it has no hook for this
         self._end_with(coordinator)
-        send = coordinator._send_req  # noqa: SLF001
+        send = coordinator._send_req  # noqa: SLF001 - all that the coordinator answers passes here
 
         async def send_and_note(request: Any) -> Any:
             sent, ours = time.clock_gettime(time.CLOCK_BOOTTIME), coordinator.member_id
@@ -96,7 +96,7 @@ class BatchThread(driver.AIOKafkaConsumerThread):
                 self.app.port.fatal(_twin(self.app.conf.consumer_group_instance_id, coordinator.group_id))
             return response
 
-        coordinator._send_req = send_and_note  # noqa: SLF001
+        coordinator._send_req = send_and_note  # noqa: SLF001 - as above
 
     def _end_with(self, coordinator: Any) -> None:
         """End the process when membership fails in a way that aiokafka does not mend.
@@ -106,7 +106,7 @@ class BatchThread(driver.AIOKafkaConsumerThread):
         """
 
         def fail(error: BaseException) -> None:
-            if not coordinator._closing.done():  # noqa: SLF001 - pinned, see above
+            if not coordinator._closing.done():  # noqa: SLF001 - nothing public tells that it is being stopped
                 self.app.port.fatal(MembershipLost(coordinator.group_id, error))
 
         async def push(error: BaseException) -> None:
@@ -116,8 +116,8 @@ class BatchThread(driver.AIOKafkaConsumerThread):
             if not routine.cancelled() and (error := routine.exception()) is not None:
                 fail(error)
 
-        coordinator._push_error_to_user = push  # noqa: SLF001 - as above
-        coordinator._coordination_task.add_done_callback(ended)  # noqa: SLF001
+        coordinator._push_error_to_user = push  # noqa: SLF001 - `getmany`, which would tell, is not called
+        coordinator._coordination_task.add_done_callback(ended)  # noqa: SLF001 - its end is told nowhere
 
     async def _replaced(self, coordinator: Any, ours: str) -> bool:
         """Whether the group has another member of our static name than `ours`, the one that it does not know.

@@ -172,7 +172,7 @@ class Shard:
         """Open the visit that a seed wanted as soon as the one is over during which it came."""
         row = turn.url(fingerprint)
         over = row is not None and (not row.open or row.visit != before.visit)
-        if row is not None and over and row.state is not State.EXCLUDED and self._admitting(turn, row.crawl, 0):
+        if row is not None and over and self._admitting(turn, row.crawl, 0):
             turn.put(fingerprint, asked_for(row, seed, seq, turn.now))
 
     def _admitting(self, turn: Turn, crawl_id: str, items: int) -> CrawlDefinition | None:

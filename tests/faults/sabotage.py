@@ -34,7 +34,7 @@ def commit_early() -> None:
         slot.done()
         return slot
 
-    Acker.take = taken  # type: ignore[method-assign]
+    Acker.take = taken  # type: ignore[method-assign] # the sabotage
 
 
 def swallow_errors() -> None:
@@ -59,7 +59,7 @@ def drop_last_batch() -> None:
         await asyncio.sleep(0)
 
     for stage in (FrontierStage, FetcherStage, ParserStage):
-        stage.drain = drain  # type: ignore[method-assign]
+        stage.drain = drain  # type: ignore[method-assign] # the sabotage
 
 
 def ack_out_of_order() -> None:
@@ -71,7 +71,7 @@ def ack_out_of_order() -> None:
             before, self.position = self.position, max(done)
             self._moved(before, self.position)
 
-    Acker.settle = settle  # type: ignore[method-assign]
+    Acker.settle = settle  # type: ignore[method-assign] # the sabotage
 
 
 def forget_delay() -> None:
@@ -80,7 +80,7 @@ def forget_delay() -> None:
     def taken_over(self: Holdings, number: int, end: int) -> Holding:
         return Holding(WireClock())
 
-    Holdings._taken_over = taken_over  # type: ignore[method-assign]
+    Holdings._taken_over = taken_over  # type: ignore[method-assign] # the sabotage
 
 
 def write_unfenced() -> None:

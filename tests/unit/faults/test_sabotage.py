@@ -96,18 +96,18 @@ def recorded() -> Recording:
     for number, url in enumerate(URLS):
         at, fingerprint = 100.0 + number, bytes([number]) * 16
         of: dict[str, object] = {"crawl": CRAWL, "fingerprint": fingerprint, "visit": 1}
-        order = m.FetchOrder(url=url, host=HOST, shard=0, epoch=0, attempt=0, **of)  # type: ignore[arg-type]
+        order = m.FetchOrder(url=url, host=HOST, shard=0, epoch=0, attempt=0, **of)  # type: ignore[arg-type]  # by name
         crawl.add("fetches", at - 0.5, encode(order))
         crawl.requests.append(Entry(at, at + 0.1, at + 0.1, HOST, f"/p/{number}.html", 200))
         page = crawl.add("pages", at + 0.2, b"<p>", headers=(("crawl", CRAWL.encode()),))
-        outcome = m.FetchOutcome(url=url, attempt=0, result="fetched", **of)  # type: ignore[arg-type]
+        outcome = m.FetchOutcome(url=url, attempt=0, result="fetched", **of)  # type: ignore[arg-type]  # by name
         crawl.add("inbox", at + 0.3, encode(m.Outcomes(items=(outcome,))))
         crawl.commit("fetcher", "fetches", number + 1, at + 0.4)
         record = m.Record(url=url, crawl=CRAWL, visit=1, status=200, content_type="", title="", text="", links=[],
                           link_count=0, depth=0, parent="", fetched_at=0)  # fmt: skip
         crawl.add("records", at + 0.5, encode(record))
         crawl.lines.append((url, 1))
-        parsed = m.ParseOutcome(depth=0, page=(0, page), **of)  # type: ignore[arg-type]
+        parsed = m.ParseOutcome(depth=0, page=(0, page), **of)  # type: ignore[arg-type]  # by name
         crawl.add("inbox", at + 0.6, encode(m.Outcomes(items=(parsed,))))
         crawl.commit("parser", "pages", number + 1, at + 0.7)
         crawl.add(facts.CHANGELOG, at + 0.8, row(url, State.DONE), key=URL_KEY + fingerprint, headers=epoch_headers(0))

@@ -249,6 +249,7 @@ ENDS: dict[str, Callable[[m.FetchOrder], list[m.Inbox]]] = {
     "unchanged": lambda order: [answer(order, "unchanged", status=304)],
     "failed": lambda order: [failed(order, "http_status", status=404)],
     "not parsed": lambda order: [answer(order), parsed(order, failure="parser")],
+    "not accepted": lambda order: [answer(order, "excluded", status=200, reason="accept:html")],
     "redirected": lambda order: [answer(order, "redirected", status=301, location="http://h.example/other")],
 }
 
@@ -304,6 +305,16 @@ def test_a_refetch_opens_no_visit_that_the_crawl_does_not_want_any_more(change: 
     rig.change(**change)
     assert given(rig, answer(order), parsed(order)) == []
     assert not rig.row(URL).open
+
+
+def test_a_refetch_opens_no_visit_in_a_crawl_that_is_not_defined_any_more() -> None:
+    """Nobody would release it, and nobody exclude it."""
+    rig = Rig()
+    (order,) = given(rig, seeds(URL))
+    given(rig, seeds(seed(URL, **WANTED)))
+    del rig.crawls["c"]
+    given(rig, answer(order), parsed(order))
+    assert rig.state(URL) is State.DONE
 
 
 def test_a_seed_that_changes_nothing_is_remembered() -> None:
