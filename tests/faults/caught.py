@@ -6,9 +6,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-
 from streams.topics import RECORDS
 from tests.faults import tables
 from tests.faults.bench import Bench
@@ -88,12 +85,7 @@ def refusals(crawl: Crawling) -> None:
 async def limit(service: Service, size: int) -> None:
     """The largest batch of `records`, in bytes."""
     own = RECORDS.configs(size) | {"max.message.bytes": str(size)}
-    admin = AIOKafkaAdminClient(bootstrap_servers=service.bootstrap)
-    await admin.start()
-    try:
-        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, service.prefix + RECORDS.name, own)])
-    finally:
-        await admin.close()
+    await service.configure(RECORDS, own)
 
 
 def haunted(crawl: Crawling) -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 from msgspec.structs import replace
 
@@ -25,7 +27,7 @@ from streams import messages
 from streams.definitions import CrawlDefinition, Scope
 from streams.errors import EnvironmentFault
 from streams.settings import Settings, to_environment
-from streams.topics import URLS
+from streams.topics import URLS, Topic
 from tests.faults import checker, facts
 from tests.faults.checker import Fault, Limits
 from tests.faults.cluster import Cluster
@@ -85,6 +87,16 @@ class Service:
                 for group, topics in GROUPS.items()
                 for topic in topics
             }
+
+    async def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        """Replace the configuration of a topic."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, self.prefix + topic.name, dict(configs))
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            await admin.alter_configs([resource])
+        finally:
+            await admin.close()
 
 
 @contextmanager

@@ -9,9 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-
 from streams.topics import CHANGELOG, INBOX, URLS
 from tests.faults import facts, tables, trap
 from tests.faults.bench import Bench
@@ -135,12 +132,7 @@ async def let_compact(service: Service) -> None:
         "min.compaction.lag.ms": "0", "max.compaction.lag.ms": "1000", "min.cleanable.dirty.ratio": "0.01",
         "segment.ms": "1000",
     }  # fmt: skip
-    admin = AIOKafkaAdminClient(bootstrap_servers=service.bootstrap)
-    await admin.start()
-    try:
-        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, service.prefix + CHANGELOG.name, own)])
-    finally:
-        await admin.close()
+    await service.configure(CHANGELOG, own)
 
 
 LINES = (
