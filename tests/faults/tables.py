@@ -92,15 +92,31 @@ def differences(held: Mapping[bytes, bytes], log: Sequence[LogRecord]) -> list[s
     return problems
 
 
-def agree(service: Service) -> Verdict:
-    """Every store holds the fold of its changelog up to its offset, and `fyke state check` finds each one sound."""
+def unchanged_since(
+    offset: int, held: Mapping[bytes, bytes], log: Sequence[LogRecord]
+) -> tuple[dict[bytes, bytes], list[LogRecord]]:
+    """The rows of a store at `offset`, and the records, of keys that nothing was written of behind it. Pure."""
+    written = {record.key for record in log if record.offset > offset} - {MARKER}
+    rows = {key: value for key, value in held.items() if key not in written}
+    return rows, [record for record in log if record.key not in written]
+
+
+def agree(service: Service, *, compacted: bool = False) -> Verdict:
+    """Every store holds the fold of its changelog up to its offset, and `fyke state check` finds each one sound.
+
+    A store whose partition has moved away stays behind. What it holds of keys that were written since can be judged only
+    while the log is whole: once the brokers have `compacted` it, what they held at that offset is gone.
+    """
     verdict, rows = Verdict(), 0
     logs = changelog(service)
     for process in service.workers.of("frontier"):
         for path in stores(process):
             offset, held = read(path)
             rows += len(held)
-            log = [record for record in logs.get(int(path.stem.rpartition("-")[2]), ()) if record.offset <= offset]
+            log = logs.get(int(path.stem.rpartition("-")[2]), [])
+            if compacted:
+                held, log = unchanged_since(offset, held, log)
+            log = [record for record in log if record.offset <= offset]
             verdict.problems += [f"{path}: {problem}" for problem in differences(held, log)]
         said = run_fyke(service.settings, service.folder, "state", "check", str(home(process)), "--json")
         for found in json.loads(said):

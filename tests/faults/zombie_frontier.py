@@ -46,7 +46,7 @@ def zombie_frontier(bench: Bench, dose: Dose) -> Verdict:
         verdict.add(crawl.verdict())
         verdict.add(tables.agree(service))
         before, after = compacted(service)
-        verdict.add(tables.agree(service), "compacted: ")
+        verdict.add(tables.agree(service, compacted=True), "compacted: ")
     verdict.figures |= {
         "rounds": dose.times, "stale records that landed": sum(landed), "seconds until all is written again": slowest,
         "changelog records": before, "after compaction": after,

@@ -222,3 +222,18 @@ def test_a_build_without_fencing_is_caught(state: State, mended: bool, wrong: li
     ]
     assert tables.late(log) == 1
     assert tables.stale({0: log}) == (not mended)
+
+
+@pytest.mark.parametrize(("kept", "wrong"), [(State.DONE, 0), (State.WAITING, 2)])
+def test_a_store_left_behind_is_judged_by_what_compaction_has_left(kept: State, wrong: int) -> None:
+    """It ends at offset 2; of the key that was written again behind that, the log has only the newer row."""
+    moved, still = URL_KEY + b"\0", URL_KEY + b"\1"
+    log = [
+        Log(0, 1.0, MARKER_VALUE, MARKER),
+        Log(2, 3.0, row(URLS[1], State.DONE), still, epoch_headers(0)),
+        Log(3, 4.0, row(URLS[0], State.DONE), moved, epoch_headers(0)),
+    ]
+    held = {moved: row(URLS[0], State.WAITING), still: row(URLS[1], kept)}
+    assert tables.differences(held, log[:2])
+    rows, records = tables.unchanged_since(2, held, log)
+    assert len(tables.differences(rows, records)) == wrong
