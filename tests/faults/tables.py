@@ -104,8 +104,8 @@ def unchanged_since(
 def agree(service: Service, *, compacted: bool = False) -> Verdict:
     """Every store holds the fold of its changelog up to its offset, and `fyke state check` finds each one sound.
 
-    A store whose partition has moved away stays behind. What it holds of keys that were written since can be judged only
-    while the log is whole: once the brokers have `compacted` it, what they held at that offset is gone.
+    A store whose partition has moved away stays behind. What it holds of keys that were written since can be judged
+    only while the log is whole: once the brokers have `compacted` it, what it said at that offset is gone.
     """
     verdict, rows = Verdict(), 0
     logs = changelog(service)
